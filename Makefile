@@ -1,0 +1,46 @@
+# Every target sets up what it needs. The work is done by small programs in hack/.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help demo test check lint types layers unit proto test-node bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/ready: pyproject.toml
+	hack/venv $(PYTHON) $(VENV)
+
+demo: $(VENV)/ready ## from a fresh machine to claims pinned on a real runtime
+	hack/demo
+
+test: check test-node ## everything
+
+check: lint types layers proto unit ## lint, types, layers, generated code, unit, property and protocol tests
+
+lint: $(VENV)/ready
+	ruff check .
+	ruff format --check .
+
+types: $(VENV)/ready
+	mypy
+
+layers: $(VENV)/ready
+	lint-imports
+
+proto: $(VENV)/ready ## regenerate generated code; fails when that changes anything
+	hack/proto
+
+unit: $(VENV)/ready
+	hack/nri-runtime build
+	pytest -n 2 -m 'not node' --cov --cov-report=term:skip-covered tests
+
+test-node: $(VENV)/ready ## tests on the node in a box: real kernel, real containerd
+	pytest -m node tests/node
+
+bench: $(VENV)/ready ## the figures of docs/performance.md
+	hack/bench
+
+clean: ## what the work tree does not need; caches outside it stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage *.egg-info

@@ -1,0 +1,1 @@
+"""dra-cpu: the companion of nri-cpu. It knows the machine, answers the kubelet and prepares claims."""
