@@ -34,7 +34,8 @@ def _anchors(page: Path) -> set[str]:
 
 def test_reliability_page_and_fault_markers_agree() -> None:
     page = (ROOT / "docs/reliability.md").read_text("utf-8")
-    assert disagreements(page, read_markers(ROOT)) == []
+    wrong = disagreements(page, read_markers(ROOT))
+    assert not wrong, "\n".join(wrong)
 
 
 @pages
