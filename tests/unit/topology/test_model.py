@@ -1,0 +1,55 @@
+"""Promises of the topology value."""
+
+import pytest
+
+from nri_cpu.cpuset import CPUSet
+from nri_cpu.topology import Cpu, Topology
+from tests.unit.topology.machines import box, hybrid, t1, t2
+
+
+def sets(*texts: str) -> tuple[CPUSet, ...]:
+    return tuple(CPUSet.parse(text) for text in texts)
+
+
+@pytest.mark.fault("R11")
+def test_cores_of_two_sockets_with_equal_core_ids_stay_apart() -> None:
+    assert t2().cores == sets("0,8", "1,9", "2,10", "3,11", "4,12", "5,13", "6,14", "7,15")
+
+
+@pytest.mark.fault("R11")
+def test_cores_of_two_clusters_with_equal_core_ids_stay_apart() -> None:
+    cpus = [Cpu(n, 0, -1, n // 2, n % 2, 0, None) for n in range(4)]
+    assert Topology.of(cpus).cores == sets("0", "1", "2", "3")
+
+
+@pytest.mark.fault("R12")
+def test_a_core_with_an_offline_thread_has_the_threads_that_are_left() -> None:
+    topology = t1(offline=[15])
+    assert topology.cores[-1] == CPUSet([7])
+    assert topology.online == CPUSet(range(15))
+    assert topology.present == CPUSet(range(16))
+    assert topology.smt_enabled
+
+
+@pytest.mark.fault("R15")
+def test_a_core_may_have_four_threads() -> None:
+    cpus = [Cpu(n, 0, -1, -1, n // 4, 0, 0) for n in range(8)]
+    assert Topology.of(cpus).cores == sets("0-3", "4-7")
+
+
+def test_smt_is_off_where_every_core_has_one_thread() -> None:
+    assert not t1(offline=range(8, 16)).smt_enabled
+    assert hybrid().smt_enabled
+
+
+def test_the_node_in_a_box_has_its_levels() -> None:
+    topology = box()
+    nodes = sets("0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15")
+    assert topology.sockets == {0: CPUSet.parse("0-3,8-11"), 1: CPUSet.parse("4-7,12-15")}
+    assert topology.nodes == dict(enumerate(nodes))
+    assert topology.l3_groups == nodes
+
+
+def test_cpus_of_a_node_without_l3_are_one_group() -> None:
+    cpus = [Cpu(n, 0, -1, -1, n, n // 2, None) for n in range(4)]
+    assert Topology.of(cpus).l3_groups == sets("0-1", "2-3")
