@@ -1,0 +1,286 @@
+"""What happens on a node, each as a pure function: (state, event) -> (state, decision).
+
+    follow         the checkpoint or the CPUs on line have changed
+    synchronize    the runtime has told all its pods and containers
+    create         a container is about to be created
+    created        it has been
+    update         somebody asks for other resources of a container
+    ended          it is dead, or was never made
+    pod_ended      its pod's sandbox was stopped or removed
+    heard          the runtime has sent its next event
+    disconnected   the connection is lost, and with it every answer under way
+
+A refused event leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
+from nri_cpu.cpuset import CPUSet
+from nri_cpu.policy import claiming, proof
+from nri_cpu.policy.claiming import Use
+from nri_cpu.policy.state import (
+    Container,
+    Decision,
+    Delivery,
+    Facts,
+    Note,
+    State,
+    Updates,
+    believe,
+    derive,
+    drop,
+    put,
+)
+
+NO_CHANGE = Decision()
+
+
+def follow(state: State, online: CPUSet, checkpoint: Checkpoint | None) -> State:
+    """The state with these CPUs on line and these prepared claims; None: no readable checkpoint, what was known holds.
+
+    Owners go with the preparation that they owned (Unprepare, or a claim prepared anew).
+    """
+    if checkpoint is not None:
+        owners = {
+            uid: owner
+            for uid, owner in state.owners.items()
+            if (record := checkpoint.claims.get(uid)) and record.preparation == owner.preparation
+        }
+        state = replace(state, claims=checkpoint.claims, claims_known=True, reserved=checkpoint.reserved, owners=owners)
+    return derive(replace(state, online=online))
+
+
+def synchronize(
+    state: State, pods: Sequence[str], found: Sequence[Facts], specs: Mapping[str, ClaimRecord]
+) -> tuple[State, Decision]:
+    """Take the runtime's whole word: `pods` are the UIDs of all pods, `found` all containers that are not stopped.
+
+    What it doesn't list is gone, claims and owners apart. Every listed container gets its cpuset again, since nobody
+    knows what happened meanwhile (fault A19). One that proves nothing of what its env says is shared and noted (A21,
+    R5). `specs` are claims by their CDI specs: they count only while no checkpoint has been read, and only for claims
+    that a listed container proves.
+    """
+    if not state.claims_known:
+        named = {uid for facts in found for uid in proof.mentions(facts.env)}
+        state = replace(state, claims={uid: specs[uid] for uid in named if uid in specs})
+    ended = frozenset(owner.pod_uid for owner in state.owners.values()) - frozenset(pods)
+    state = replace(state, ended=ended, deliveries=())
+    wishes = [(facts, claiming.wish_of_running(state, facts)) for facts in found]
+    wanting = [(facts, use) for facts, use in wishes if isinstance(use, Use) and use.claims]
+    kept = claiming.assign(state, wanting)
+    if not state.claims_known:
+        proven = {uid for use in kept.values() for uid in use.claims}
+        state = replace(state, claims={uid: record for uid, record in state.claims.items() if uid in proven})
+
+    notes: list[Note] = []
+    containers: dict[str, Container] = {}
+    for facts, use in wishes:
+        if isinstance(use, str):
+            notes.append(Note("unproven", f"{title(facts)} is treated as shared: {use}"))
+        elif use.claims and facts.id not in kept:
+            claims = ", ".join(proof.title(state.claims[uid]) for uid in use.claims if uid in state.claims)
+            notes.append(Note("claim_taken", f"{title(facts)} is treated as shared: another container has {claims}"))
+        given = kept.get(facts.id, Use())
+        containers[facts.id] = _track(facts, given, stored=True)
+        if given.claims:
+            state = replace(state, owners=claiming.bind(state, facts, given))
+    notes += _misplaced(found, containers)
+    state = derive(replace(state, containers=containers, book={}))
+    if not state.pool and not all(container.claims for container in containers.values()):
+        notes.append(Note("empty_pool", "no CPU is left for shared containers: they stay where they are"))
+    return _send(_urgent_first(state, found), Decision(notes=tuple(notes)))
+
+
+def create(state: State, facts: Facts) -> tuple[State, Decision]:
+    """Choose a new container's cpuset, or refuse it. Updates that are due ride on the answer, shrinking ones first:
+    the runtime applies them before it creates the container (fact F8)."""
+    before, state = state, _without_ghosts(state, facts)
+    use = claiming.wish(state, facts)
+    if isinstance(use, str):
+        return _refuse(before, "unproven", facts, use)
+    if problem := claiming.objection(state, facts, use):
+        return _refuse(before, "claim_taken", facts, problem)
+    if problem := _no_room(state, use):
+        return _refuse(before, "empty_pool", facts, problem)
+    container = _track(facts, use, stored=False)
+    owners = claiming.bind(state, facts, use)
+    made = put(replace(state, owners=owners, ended=state.ended - {facts.pod_uid}), container)
+    adjust = made.wanted(container) or None
+    notes: tuple[Note, ...] = ()
+    if use.claims:
+        told = "" if owners is state.owners else ", its owner from now on"
+        notes = (Note("exclusive", f"{title(facts)} gets CPUs {adjust} of claim {', '.join(use.claims)}{told}"),)
+    return _send(made, Decision(adjust=adjust, notes=notes), creating=facts.id)
+
+
+def created(state: State, facts: Facts) -> State:
+    """The runtime has stored the container: it takes updates now, and what the answer to its creation said was done.
+    Its own cpuset is what the runtime says: another plugin may have had its way."""
+    container = state.containers.get(facts.id)
+    if container is None:
+        return _adopt(state, facts)
+    confirmed = [delivery for delivery in state.deliveries if delivery.container == facts.id]
+    rest = tuple(delivery for delivery in state.deliveries if delivery.container != facts.id)
+    state = replace(state, deliveries=rest)
+    if not container.stored:
+        state = put(state, replace(container, stored=True))
+    return believe(state, {**_held(confirmed), facts.id: facts.cpus})
+
+
+def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decision]:
+    """Somebody asks for other resources of a container; `requested` is the cpuset among them, empty: none.
+
+    The container is answered for only where its cpuset would be wrong otherwise: with an answer the runtime loses the
+    request's swap limit and oom_score_adj (fault P4). That answer is the last one (fact F9).
+    """
+    if facts.id not in state.containers:
+        state = _adopt(state, facts)
+    container = replace(state.containers[facts.id], stored=True)
+    state = believe(put(state, container), {facts.id: facts.cpus})
+    state, decision = _send(state, NO_CHANGE, leave_out=facts.id)
+    wanted = state.wanted(container)
+    if not wanted or wanted == (requested or facts.cpus):
+        return state, decision
+    own: Updates = ((wanted, (facts.id,)),)
+    state = replace(state, deliveries=(*state.deliveries, Delivery(own)))
+    return state, replace(decision, updates=(*decision.updates, *own))
+
+
+def ended(state: State, container_id: str) -> tuple[State, Decision]:
+    """The container is dead or gone: it is forgotten, its claim and the claim's owner are not (faults A17, A18, I1).
+
+    Where the runtime takes an answer (StopContainer), it carries what is due for the others; `drop` alone is for the
+    events whose answer says nothing.
+    """
+    return _send(drop(state, container_id), NO_CHANGE)
+
+
+def pod_ended(state: State, pod_uid: str, sandbox: str, *, removed: bool) -> State:
+    """A sandbox was stopped or removed. Its creations under way have failed, and with a removed one all its containers
+    are gone, whether or not anybody said so (fault I7). When no container of the pod lives, in whatever sandbox, its
+    claims may be taken over."""
+    for container in tuple(state.containers.values()):
+        if sandbox and container.sandbox == sandbox:
+            pod_uid = pod_uid or container.pod_uid
+            if removed or not container.stored:
+                state = drop(state, container.id)
+    if pod_uid and any(owner.pod_uid == pod_uid for owner in state.owners.values()):
+        return replace(state, ended=state.ended | {pod_uid})
+    return state
+
+
+def heard(state: State) -> State:
+    """The runtime has sent an event, so it has applied the answers before it, but for those of creations under way."""
+    confirmed = [delivery for delivery in state.deliveries if not delivery.container]
+    if not confirmed:
+        return state
+    rest = tuple(delivery for delivery in state.deliveries if delivery.container)
+    return believe(replace(state, deliveries=rest), _held(confirmed))
+
+
+def disconnected(state: State) -> State:
+    """The connection is lost: no answer under way is known to have arrived. The next Synchronize tells what is."""
+    return replace(state, deliveries=())
+
+
+def title(facts: Facts) -> str:
+    return f"container {facts.name} of pod {facts.pod_namespace}/{facts.pod_name}"
+
+
+def _track(facts: Facts, use: Use, *, stored: bool) -> Container:
+    return Container(facts.id, facts.name, facts.pod_uid, facts.sandbox, use.claims, use.cpus, stored, title(facts))
+
+
+def _adopt(state: State, facts: Facts) -> State:
+    """A container that is news although it exists: the runtime lost its creation (containerd#13698)."""
+    use = claiming.wish_of_running(state, facts)
+    if isinstance(use, str) or claiming.objection(state, facts, use):
+        use = Use()
+    state = replace(state, owners=claiming.bind(state, facts, use))
+    return believe(put(state, _track(facts, use, stored=True)), {facts.id: facts.cpus})
+
+
+def _without_ghosts(state: State, facts: Facts) -> State:
+    """Forget earlier creations of this container that the runtime never reported as done: they failed without a word
+    (CRI-O sends no Stop for a creation that failed within NRI)."""
+    key = (facts.pod_uid, facts.name)
+    for ghost in [c.id for c in state.containers.values() if not c.stored and c.key == key]:
+        state = drop(state, ghost)
+    return state
+
+
+def _held(deliveries: Sequence[Delivery]) -> dict[str, CPUSet]:
+    """What the runtime holds when these replies were applied, by container id."""
+    held: dict[str, CPUSet] = {}
+    for delivery in deliveries:
+        for cpus, ids in delivery.updates:
+            held.update(dict.fromkeys(ids, cpus))
+    return held
+
+
+def _send(state: State, decision: Decision, *, creating: str = "", leave_out: str = "") -> tuple[State, Decision]:
+    """Put all updates that are due into the answer, and remember what was sent until it is known to have arrived."""
+    updates = _due(state, leave_out)
+    sent = updates
+    if creating and decision.adjust:
+        sent = (*updates, (decision.adjust, (creating,)))
+    if sent:
+        state = replace(state, deliveries=(*state.deliveries, Delivery(sent, creating)))
+    return state, replace(decision, updates=updates)
+
+
+def _due(state: State, leave_out: str) -> Updates:
+    """Updates for every container that is behind: first those that must leave a CPU, then those that only gain some."""
+    if not state.behind:
+        return ()
+    shrinking: dict[CPUSet, list[str]] = {}
+    growing: dict[CPUSet, list[str]] = {}
+    for container in state.containers.values():
+        if container.id in state.behind and container.id != leave_out:
+            wanted = state.wanted(container)
+            known = state.book.get(container.id)
+            kind = growing if known and known <= wanted else shrinking
+            kind.setdefault(wanted, []).append(container.id)
+    return tuple((cpus, tuple(ids)) for kind in (shrinking, growing) for cpus, ids in kind.items())
+
+
+def _no_room(state: State, use: Use) -> str:
+    """Why a container can't be placed when no CPU is left to share (fault A23); a node without claims, where nothing
+    is managed, stays as the kubelet has it."""
+    if state.pool:
+        return ""
+    if not use.claims:
+        if not state.claims and not state.claimed:
+            return ""
+        return "no CPU is left for shared containers: free a claim, or set reservedCPUs or minSharedCPUs"
+    if len(state.claimed) < len(state.containers):
+        return "its claim leaves no CPU for the shared containers of this node: free a claim, or set minSharedCPUs"
+    return ""
+
+
+def _refuse(state: State, kind: str, facts: Facts, text: str) -> tuple[State, Decision]:
+    return state, Decision(refusal=text, notes=(Note(kind, f"{title(facts)} is refused: {text}"),))
+
+
+def _urgent_first(state: State, found: Sequence[Facts]) -> State:
+    """Containers that must leave a CPU before those that only gain some: the runtime applies updates one by one."""
+
+    def can_wait(container: Container) -> bool:
+        cpus = listed[container.id]
+        return bool(cpus) and cpus <= state.wanted(container)
+
+    listed = {facts.id: facts.cpus for facts in found}
+    return replace(state, containers={c.id: c for c in sorted(state.containers.values(), key=can_wait)})
+
+
+def _misplaced(found: Sequence[Facts], containers: Mapping[str, Container]) -> list[Note]:
+    """Claim containers that were created without us and run elsewhere: what happened while we were away (B14)."""
+    return [
+        Note("misplaced", f"{title(facts)} ran on CPUs {facts.cpus or 'of everybody'}, not on its own {own}")
+        for facts in found
+        if (own := containers[facts.id].own) and own != facts.cpus
+    ]

@@ -1,0 +1,106 @@
+"""Which claims a container may use: env that anybody may write, against what was prepared (known faults A20, A21, R10).
+
+A claim's CDI spec sets `DRA_CPUSET_<uid>=<cpuset>` and `NRI_CPU_PREPARATION_<uid>=<preparation>`. Only the second is
+proof: its value is random and lies in files of root's alone. What is named and not proven is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from nri_cpu.checkpoint.model import ClaimRecord
+from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+
+CPUSET_PREFIX = "DRA_CPUSET_"
+PREPARATION_PREFIX = "NRI_CPU_PREPARATION_"
+
+# Other suffixes are none of our business: users may call a variable DRA_CPUSET_ASSIGNED (known fault B12).
+_UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """What a container's env says of one claim. None: an entry without `=`."""
+
+    cpusets: tuple[str | None, ...] = ()
+    preparations: tuple[str | None, ...] = field(default=(), repr=False)
+
+
+def mentions(env: Iterable[str]) -> dict[str, Mention]:
+    """The claims that env names, by UID, in the order in which they come."""
+    found: dict[str, Mention] = {}
+    for entry in env:
+        if not entry.startswith((CPUSET_PREFIX, PREPARATION_PREFIX)):
+            continue
+        name, equals, value = entry.partition("=")
+        is_cpuset = name.startswith(CPUSET_PREFIX)
+        uid = name.removeprefix(CPUSET_PREFIX if is_cpuset else PREPARATION_PREFIX)
+        if not _UID.fullmatch(uid):
+            continue
+        known = found.get(uid, Mention())
+        said = value if equals else None
+        if is_cpuset:
+            found[uid] = Mention((*known.cpusets, said), known.preparations)
+        else:
+            found[uid] = Mention(known.cpusets, (*known.preparations, said))
+    return found
+
+
+def objection(uid: str, mention: Mention, claims: Mapping[str, ClaimRecord]) -> str:
+    """Why the container may not use the claim; empty when it may. Never tells a preparation."""
+    for text in mention.cpusets:
+        if problem := _malformed(text):
+            return f"{CPUSET_PREFIX}{uid} {problem}; only a ResourceClaim sets it: take it out of the pod's env"
+    record = claims.get(uid)
+    if record is None:
+        return f"{CPUSET_PREFIX}{uid} names a claim that is not prepared on this node; {_WAY_OUT}"
+    if not mention.preparations or any(said != record.preparation for said in mention.preparations):
+        return f"{CPUSET_PREFIX}{uid} names {title(record)}, which the container was not given; {_WAY_OUT}"
+    if any(_parse(text) != record.cpus for text in mention.cpusets):
+        return f"{CPUSET_PREFIX}{uid} is not {record.cpus}, the CPUs of {title(record)}; {_WAY_OUT}"
+    return ""
+
+
+def without_preparation(mention: Mention, record: ClaimRecord | None) -> bool:
+    """Whether env names the claim and its very CPUs, with no preparation: a container that dra-driver-cpu has made."""
+    return (
+        record is not None
+        and bool(mention.cpusets)
+        and not mention.preparations
+        and all(_parse(text) == record.cpus for text in mention.cpusets)
+    )
+
+
+def disagreement(uids: Iterable[str], devices: tuple[str, ...]) -> str:
+    """The claim that env proves and the kubelet's own device list, where the runtime tells it, does not have."""
+    for uid in uids:
+        name = f"=claim-{uid}"
+        if devices and not any(device.endswith(name) or f"{name}-" in device for device in devices):
+            return f"claim {uid} is in the container's env and not among its CDI devices; {_WAY_OUT}"
+    return ""
+
+
+def title(record: ClaimRecord) -> str:
+    return f"claim {record.namespace}/{record.name} ({record.uid})"
+
+
+_WAY_OUT = "name the claim in the container's resources.claims, and don't set the variable by hand"
+
+
+def _malformed(text: str | None) -> str:
+    if text is None:
+        return "has no value"
+    if not text:
+        return "is empty"
+    try:
+        CPUSet.parse(text)
+    except CPUSetError as error:
+        return f"is malformed ({error})"
+    return ""
+
+
+def _parse(text: str | None) -> CPUSet:
+    """The CPUs of a value that `_malformed` has nothing against; empty for the others, which no claim's CPUs are."""
+    return EMPTY if text is None or _malformed(text) else CPUSet.parse(text)
