@@ -1,0 +1,179 @@
+"""Claims: what a ResourceClaim's allocation asks of this driver, out of the object as JSON or YAML gives it. Pure.
+
+Only `status.allocation` counts, never the spec: classes and requests may have changed since (dra-protocol.md 4.13).
+Nothing is taken for granted: whatever is missing or of the wrong type is a ClaimError that names its path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dra.devices import CAPACITY, DRIVER
+from nri_cpu.checkpoint.model import is_uid
+from nri_cpu.cpuset import MAX_CPUS
+
+_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_REQUEST = re.compile(rf"{_LABEL}(?:/{_LABEL})?")
+
+
+class ClaimError(Exception):
+    """A claim that can't be prepared as it is; the message names the path or device, and the numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One allocated device of ours. `consumed_cpus`: the capacity taken of it, None where the result names none."""
+
+    request: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    consumed_cpus: int | None = None
+    admin_access: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An allocated claim. `results`: those of this driver, in order; `pod_uids`: the pods it is reserved for."""
+
+    uid: str
+    namespace: str
+    name: str
+    results: tuple[Result, ...]
+    pod_uids: tuple[str, ...] = ()
+
+
+def parse_claim(manifest: object, uid: str) -> Claim:
+    """The claim that `manifest`, a ResourceClaim of any API version, describes; it must be the one with this `uid`.
+
+    Raises ClaimError: another UID (the claim was deleted and made anew, K3), no allocation, anything malformed.
+    Results of other drivers are none of ours and not looked at (A5).
+    """
+    top = _object(manifest, "the claim")
+    metadata = _object(top.get("metadata"), "metadata")
+    found = _text(metadata.get("uid"), "metadata.uid")
+    if found != uid:
+        raise ClaimError(f"metadata.uid is {found}, not {uid}: the claim was replaced by another one of its name")
+    if not is_uid(uid):
+        raise ClaimError(f"metadata.uid {uid[:60]!r} is no UUID in lower case")
+    name = _text(metadata.get("name"), "metadata.name")
+    namespace = _text(metadata.get("namespace"), "metadata.namespace")
+    status = _object(_given(top.get("status")), "status")
+    if status.get("allocation") is None:
+        raise ClaimError("status.allocation is missing: the claim is not allocated")
+    allocation = _object(status["allocation"], "status.allocation")
+    devices = _object(_given(allocation.get("devices")), "status.allocation.devices")
+    path = "status.allocation.devices.results"
+    results = []
+    for at, entry in enumerate(_list(devices.get("results"), path)):
+        result = _object(entry, f"{path}[{at}]")
+        if _text(result.get("driver"), f"{path}[{at}].driver") == DRIVER:
+            results.append(_result(result, f"{path}[{at}]"))
+    return Claim(uid, namespace, name, tuple(results), _pod_uids(status))
+
+
+def parse_quantity(value: object) -> Fraction:
+    """The exact value of a Kubernetes quantity, a string or a number; raises ValueError for what is none.
+
+    Forms: 2, 2.5, 2000m, 2k, 2Ki, 2e3 (apimachinery, resource.Quantity). Nothing is rounded (A8).
+    """
+    scalar = isinstance(value, int | float | str) and not isinstance(value, bool)
+    text = str(value) if scalar else _kind(value)
+    match = _QUANTITY.fullmatch(text) if scalar and len(text) <= _QUANTITY_LIMIT else None
+    if not match:
+        raise ValueError(f"{text[:_QUANTITY_LIMIT]!r} is no quantity")
+    number, suffix, exponent = match.groups()
+    return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+
+
+# Longer text names no number of CPUs; the limit keeps arithmetic on hostile text cheap.
+_QUANTITY_LIMIT = 64
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?", re.ASCII
+)
+_SUFFIXES = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
+}
+
+
+def _result(result: Mapping[str, object], path: str) -> Result:
+    request = _text(result.get("request"), f"{path}.request")
+    if not _REQUEST.fullmatch(request):
+        raise ClaimError(f"{path}.request {request[:60]!r} is no request name")
+    share_id = result.get("shareID")
+    if share_id is not None and not is_uid(_text(share_id, f"{path}.shareID")):
+        raise ClaimError(f"{path}.shareID {str(share_id)[:60]!r} is no UUID in lower case")
+    admin = result.get("adminAccess")
+    if not isinstance(admin, bool | None):
+        raise ClaimError(f"{path}.adminAccess is {_kind(admin)}, not true or false")
+    consumed = _object(_given(result.get("consumedCapacity")), f"{path}.consumedCapacity")
+    return Result(
+        request=request,
+        pool=_text(result.get("pool"), f"{path}.pool"),
+        device=_text(result.get("device"), f"{path}.device"),
+        share_id=None if share_id is None else str(share_id),
+        consumed_cpus=_cpus(consumed[CAPACITY], f"{path}.consumedCapacity[{CAPACITY}]")
+        if CAPACITY in consumed
+        else None,
+        admin_access=bool(admin),
+    )
+
+
+def _cpus(value: object, path: str) -> int:
+    """A positive whole number of CPUs (A8)."""
+    try:
+        number = parse_quantity(value)
+    except ValueError as error:
+        raise ClaimError(f"{path}: {error}") from None
+    if number <= 0 or number.denominator != 1 or number > MAX_CPUS:
+        raise ClaimError(f"{path} is {value}: it must be a whole number of CPUs from 1 to {MAX_CPUS}")
+    return int(number)
+
+
+def _pod_uids(status: Mapping[str, object]) -> tuple[str, ...]:
+    path = "status.reservedFor"
+    consumers = [_object(entry, f"{path}[{at}]") for at, entry in enumerate(_list(status.get("reservedFor"), path))]
+    pods = [consumer.get("uid") for consumer in consumers if consumer.get("resource") == "pods"]
+    return tuple(uid for uid in pods if isinstance(uid, str) and is_uid(uid))
+
+
+def _given(value: object) -> object:
+    """An optional object: JSON null and absence are the empty one."""
+    return {} if value is None else value
+
+
+def _object(value: object, path: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise ClaimError(f"{path} is {_kind(value)}, not an object")
+    return value
+
+
+def _list(value: object, path: str) -> list[object]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ClaimError(f"{path} is {_kind(value)}, not a list")
+    return value
+
+
+def _text(value: object, path: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ClaimError(f"{path} is {_kind(value)}, not a non-empty string")
+    return value
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "missing"
+    if value == "":
+        return "empty"
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", int: "a number"}
+    return names.get(type(value), f"a {type(value).__name__}")
