@@ -3,6 +3,7 @@
     Exception
       HookError           a hook refuses: its text is the answer (hooks.py)
       SessionError        this connection is of no more use; the next one may be
+      UnreachableError    there is no connection now; the next try may make one
       ValueError
         IdentityError     a name or an index that no runtime takes
         EndpointError     a way to the runtime that can never work
@@ -15,6 +16,10 @@ from __future__ import annotations
 
 class SessionError(Exception):
     """The connection must be closed; the text says why, for the log."""
+
+
+class UnreachableError(Exception):
+    """No connection to the runtime now; the text says why and what to look at."""
 
 
 class IdentityError(ValueError):
