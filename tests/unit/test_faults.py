@@ -17,25 +17,25 @@ text
 
 | No. | Fault | Ours | Test |
 |---|---|---|---|
-| A1 | one | It holds. | - |
-| R-2 | two | Later: it will hold. | - |
+| X1 | one | It holds. | - |
+| Y-2 | two | Later: it will hold. | - |
 """
 
 SOURCE = """
 import pytest
 from pytest import mark
 
-pytestmark = pytest.mark.fault("B1")
+pytestmark = pytest.mark.fault("X1")
 
 
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.fault("A8"))])
-@pytest.mark.fault("A17", "R1")
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.fault("X8"))])
+@pytest.mark.fault("X17", "Y-1")
 def test_one(n): ...
 
 
-@mark.fault("S1")
+@mark.fault("Z1")
 class TestTwo:
-    @pytest.mark.fault("S2")
+    @pytest.mark.fault("Z2")
     async def test_three(self):
         assert default.fault("not a marker")
 """
@@ -44,12 +44,12 @@ class TestTwo:
 def test_markers_are_found_on_modules_classes_functions_and_parameters() -> None:
     found = {(marker.number, marker.node_id) for marker in markers_in(SOURCE, "tests/a.py")}
     assert found == {
-        ("B1", "tests/a.py"),
-        ("A8", "tests/a.py::test_one"),
-        ("A17", "tests/a.py::test_one"),
-        ("R1", "tests/a.py::test_one"),
-        ("S1", "tests/a.py::TestTwo"),
-        ("S2", "tests/a.py::TestTwo::test_three"),
+        ("X1", "tests/a.py"),
+        ("X8", "tests/a.py::test_one"),
+        ("X17", "tests/a.py::test_one"),
+        ("Y-1", "tests/a.py::test_one"),
+        ("Z1", "tests/a.py::TestTwo"),
+        ("Z2", "tests/a.py::TestTwo::test_three"),
     }
 
 
@@ -60,7 +60,7 @@ def test_markers_are_found_on_modules_classes_functions_and_parameters() -> None
         "pytest.mark.fault(17)",
         "pytest.mark.fault(NUMBER)",
         "pytest.mark.fault(*NUMBERS)",
-        "pytest.mark.fault('A1', why='x')",
+        "pytest.mark.fault('X1', why='x')",
         "@pytest.mark.fault\ndef test_it(): ...",
         "def test_it(:",
         "\0",
@@ -74,11 +74,11 @@ def test_a_marker_that_cannot_be_read_is_named_with_its_file(source: str) -> Non
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ("| A2 | two | - |", "a row of 4 cells"),
-        ("| A2 | two | a|b | - | - |", "a row of 4 cells"),
+        ("| X2 | two | - |", "a row of 4 cells"),
+        ("| X2 | two | a|b | - | - |", "a row of 4 cells"),
         ("| two | two | It holds. | - |", "begins with a number"),
         ("| | two | It holds. | - |", "begins with a number"),
-        ("| A1 | again | It holds. | - |", "A1 stands twice"),
+        ("| X1 | again | It holds. | - |", "X1 stands twice"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_named_with_its_line(row: str, complaint: str) -> None:
@@ -87,26 +87,26 @@ def test_a_row_that_cannot_be_read_is_named_with_its_line(row: str, complaint: s
 
 
 def test_only_rows_under_a_test_column_count() -> None:
-    assert list(rows_in(PAGE)) == ["A1", "R-2"]
+    assert list(rows_in(PAGE)) == ["X1", "Y-2"]
     assert rows_in("") == {}
 
 
 def test_the_column_links_each_file_once_and_everything_else_stays() -> None:
-    markers = markers_in("pytest.mark.fault('A1')\npytest.mark.fault('A1')", "tests/unit/test_b.py")
-    markers += markers_in("pytest.mark.fault('A1')", "tests/node/test_a.py")
+    markers = markers_in("pytest.mark.fault('X1')\npytest.mark.fault('X1')", "tests/unit/test_b.py")
+    markers += markers_in("pytest.mark.fault('X1')", "tests/node/test_a.py")
     written = with_tests(PAGE, markers)
     tests = "[node/a](../tests/node/test_a.py), [unit/b](../tests/unit/test_b.py)"
-    assert written == PAGE.replace("| A1 | one | It holds. | - |", f"| A1 | one | It holds. | {tests} |")
+    assert written == PAGE.replace("| X1 | one | It holds. | - |", f"| X1 | one | It holds. | {tests} |")
     assert with_tests(written, markers) == written
     assert with_tests(written, []) == PAGE
 
 
 def test_disagreements_name_unknown_numbers_and_promises_of_later_and_a_stale_column() -> None:
     assert disagreements(PAGE, []) == []
-    markers = markers_in("pytest.mark.fault('A9', 'R-2')", "tests/test_a.py")
+    markers = markers_in("pytest.mark.fault('X9', 'Y-2')", "tests/test_a.py")
     unknown, later, stale = disagreements(PAGE, markers)
-    assert unknown.startswith("tests/test_a.py:1: fault A9 is not in docs/reliability.md")
-    assert "R-2 has a test and still says Later:" in later
+    assert unknown.startswith("tests/test_a.py:1: fault X9 is not in docs/reliability.md")
+    assert "Y-2 has a test and still says Later:" in later
     assert "stale" in stale
 
 
@@ -115,7 +115,7 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/reliability.md").write_text(PAGE)
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_a.py").write_text("@pytest.mark.fault('A1')\ndef test_it(): ...\n")
+    (tmp_path / "tests/test_a.py").write_text("@pytest.mark.fault('X1')\ndef test_it(): ...\n")
     return tmp_path
 
 
@@ -125,7 +125,7 @@ def test_the_command_checks_writes_and_lists(tree: Path, capsys: pytest.CaptureF
     assert main([], tree) == 0
     assert main(["--check"], tree) == 0
     capsys.readouterr()
-    assert main(["A1"], tree) == 0
+    assert main(["X1"], tree) == 0
     assert capsys.readouterr().out == "tests/test_a.py::test_it\n"
 
 
@@ -149,8 +149,8 @@ def test_the_command_fails_in_one_line_on_broken_files(
 def test_the_command_fails_on_a_number_that_the_page_does_not_have(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["A17"], tree) == 1
-    assert "has no A17" in capsys.readouterr().err
+    assert main(["X17"], tree) == 1
+    assert "has no X17" in capsys.readouterr().err
     (tree / "docs/reliability.md").unlink()
-    assert main(["A1"], tree) == 1
+    assert main(["X1"], tree) == 1
     assert "docs/reliability.md" in capsys.readouterr().err
