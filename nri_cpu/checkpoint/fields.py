@@ -32,7 +32,10 @@ class Fields:
 
     def text(self, key: str) -> str:
         """Text that can be shown: a control character in a name would forge log lines, a lone surrogate breaks them."""
-        return as_text(self._take(key), self.place(key))
+        value = self._take(key)
+        if isinstance(value, str) and value.isprintable():
+            return value
+        return as_text(value, self.place(key))  # which refuses it; the place is worth its time only now
 
     def optional_text(self, key: str) -> str | None:
         """As `text`; None when the field is absent or null."""
