@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_cpu.ttrpc import LocalError
@@ -26,6 +26,7 @@ def test_a_frame_has_the_layout_of_the_protocol() -> None:
     assert encode(Frame(1, 2, 0, b"")) == bytes.fromhex("00000000 00000001 02 00")
 
 
+@settings(deadline=None)
 @given(st.builds(Frame, st.integers(0, 2**32 - 1), st.integers(0, 255), st.integers(0, 255), st.binary()))
 def test_what_is_encoded_is_read_back(frame: Frame) -> None:
     assert FrameReader().feed(encode(frame)) == [frame]
@@ -59,6 +60,7 @@ def test_the_largest_frame_is_read_and_one_byte_more_is_not() -> None:
 
 
 @pytest.mark.fault("N5")
+@settings(deadline=None)
 @given(st.lists(st.integers(1, MAX_DATA + 10), max_size=6))
 def test_an_oversize_frame_is_thrown_away_and_nothing_of_it_is_held(cuts: list[int]) -> None:
     reader = FrameReader()
@@ -107,6 +109,7 @@ def test_thousands_of_frames_in_one_read_are_all_found() -> None:
     assert FrameReader().feed(STREAM * 5000) == FRAMES * 5000
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
 def test_any_bytes_are_read_and_every_split_gives_the_same(data: bytes, cuts: list[int]) -> None:
     whole, pieces = FrameReader(), FrameReader()

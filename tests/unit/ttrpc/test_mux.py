@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_cpu.ttrpc import LocalError, ProtocolError
@@ -63,6 +63,7 @@ def test_a_frame_that_is_too_large_is_refused_with_the_last_byte_of_its_header()
         reader.feed(header[7:])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100), st.lists(st.integers(0, 100)))
 def test_any_bytes_give_slices_or_a_protocol_error_and_every_split_the_same(data: bytes, cuts: list[int]) -> None:
     def read(pieces: list[bytes]) -> dict[int, bytes] | None:

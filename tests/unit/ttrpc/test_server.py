@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_cpu.ttrpc import Call, Code, LocalError, ServerConnection
@@ -100,6 +100,10 @@ def test_the_id_of_a_refused_request_uses_no_other() -> None:
     server = ServerConnection()
     assert server.receive(request(6) + oversize(0xFFFF_FFFE)) == []
     assert [call.stream for call in server.receive(request(1))] == [1]
+    server.receive(request(9) + oversize(5))
+    server.take_refusals()
+    assert server.receive(request(7)) == []
+    assert factory.statuses(server.take_refusals()) == [(7, 3)]
 
 
 def test_ids_may_have_gaps_and_reach_the_highest() -> None:
@@ -202,6 +206,7 @@ PIECES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(PIECES, max_size=12), st.binary(max_size=12), st.lists(st.integers(0, 600), max_size=20))
 def test_every_split_gives_the_same_calls_and_refusals(pieces: list[bytes], rest: bytes, cuts: list[int]) -> None:
     data = b"".join(pieces) + rest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_cpu.ttrpc import Answer, Call, Code, LocalError, ProtocolError, Trunk
@@ -163,6 +163,7 @@ def test_a_split_at_every_byte_and_single_bytes_give_the_same_session() -> None:
     assert run([data[at : at + 1] for at in range(len(data))]) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 600), max_size=30))
 def test_every_split_gives_the_same_session(cuts: list[int]) -> None:
     data = session()
@@ -185,6 +186,7 @@ def read_anything(trunk: Trunk, pieces: list[bytes]) -> None:
         assert all(message[2:4] == (2, 0) for message in factory.messages(trunk.data_to_send()))
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=10))
 def test_random_bytes_do_no_harm(pieces: list[bytes]) -> None:
     read_anything(plugin(), pieces)
@@ -201,6 +203,7 @@ MUXES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(MUXES, max_size=10))
 def test_frames_with_wrong_lengths_kinds_and_ids_do_no_harm(pieces: list[bytes]) -> None:
     trunk = plugin()

@@ -163,5 +163,5 @@ class TwoSides(RuleBasedStateMachine):
             assert side.trunk.buffered == 0
 
 
-TwoSides.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TwoSides.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestTwoSides = TwoSides.TestCase
