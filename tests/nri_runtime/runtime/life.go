@@ -85,7 +85,8 @@ func (r *runtime) stop() error {
 	if r.nri == nil {
 		return errors.New("the runtime is down")
 	}
-	if err := r.hangUp(); err != nil { // first, so that Stop has no plugin to wait for
+	_ = os.Remove(r.socket)            // nobody comes back before the next start
+	if err := r.hangUp(); err != nil { // so that Stop has no plugin to wait for
 		return err
 	}
 	r.nri.Stop()

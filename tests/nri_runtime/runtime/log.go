@@ -83,14 +83,14 @@ func (r *runtime) pluginReady(name string, synchronized bool) {
 }
 
 func (r *runtime) pluginClosed(name string) {
+	r.out.event("plugin_closed", map[string]any{"plugin": name}) // before anybody who waits can go on
 	l := &r.log
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.ready[name]--; l.ready[name] <= 0 {
 		delete(l.ready, name)
 	}
 	l.changed.Broadcast()
-	l.mu.Unlock()
-	r.out.event("plugin_closed", map[string]any{"plugin": name})
 }
 
 // Infof takes the library's lines about plugins. Their texts differ a little from version to version.
