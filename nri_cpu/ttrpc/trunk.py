@@ -38,7 +38,8 @@ class Trunk:
     def receive(self, data: bytes) -> list[Call | Answer]:
         """What the transport read: the calls and answers that it completes, in order.
 
-        Illegal calls are refused without being seen. Raises ProtocolError when the transport must be closed.
+        Illegal calls are refused without being seen. Raises ProtocolError when the transport must be closed; what
+        came before the fault in `data` is lost with it.
         """
         events: list[Call | Answer] = []
         for connection, part in self._mux.feed(data):
