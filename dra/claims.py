@@ -7,9 +7,10 @@ Nothing is taken for granted: whatever is missing or of the wrong type is a Clai
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 from dra.devices import CAPACITY, DRIVER
 from nri_cpu.checkpoint.model import is_uid
@@ -17,6 +18,28 @@ from nri_cpu.cpuset import MAX_CPUS
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _REQUEST = re.compile(rf"{_LABEL}(?:/{_LABEL})?")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A claim as the kubelet names it."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} ({self.uid})"
+
+
+class ClaimSource(Protocol):
+    """Where ResourceClaim objects are read, live at each Prepare."""
+
+    def reader(self, deadline: float) -> Callable[[ClaimRef], object]:
+        """A function for one call of the kubelet, which must be done at `deadline` (time.monotonic, seconds).
+
+        It gives the object, to be taken apart by `parse_claim`, or raises ClaimError.
+        """
 
 
 class ClaimError(Exception):

@@ -1,0 +1,139 @@
+"""Claims from files: ResourceClaim manifests with their status.allocation, for a machine without a cluster.
+
+Every *.yaml, *.yml and *.json file directly in the directory counts, read anew for each call. A file may hold several
+documents, and lists as kubectl prints them. What is no claim is told when a claim is looked for in vain, and does not
+stand in the way of the others.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dra.claims import ClaimError, ClaimRef
+
+_SUFFIXES = {".yaml", ".yml", ".json"}
+# etcd takes no object above 1.5 MiB; a file may hold a few.
+_FILE_LIMIT = 8 << 20
+_PROBLEMS_SHOWN = 5
+
+_Manifest = dict[str, dict[str, object]]
+_Claims = dict[tuple[str, str], list[_Manifest]]  # by namespace and name
+
+
+class ClaimsDir:
+    """The claims of one directory. Raises ClaimError at once when there is no such directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        _files(directory)
+
+    def reader(self, deadline: float) -> Callable[[ClaimRef], object]:  # files keep nobody waiting
+        claims, problems = self.read()
+
+        def find(ref: ClaimRef) -> object:
+            found = claims.get((ref.namespace, ref.name), [])
+            for claim in found:
+                if claim["metadata"]["uid"] == ref.uid:
+                    return claim
+            if found:
+                return found[0]  # its UID is another one, which is for the parser to say
+            shown = problems[:_PROBLEMS_SHOWN]
+            if len(problems) > _PROBLEMS_SHOWN:
+                shown.append(f"and {len(problems) - _PROBLEMS_SHOWN} more files that are no claims")
+            missing = f"{self._directory} has no ResourceClaim {ref.namespace}/{ref.name}"
+            raise ClaimError("; ".join([missing, *shown]))
+
+        return find
+
+    def read(self) -> tuple[_Claims, list[str]]:
+        """All claims by namespace and name, and what is wrong with the rest, each naming its file."""
+        claims: _Claims = {}
+        problems: list[str] = []
+        try:
+            paths = _files(self._directory)
+        except ClaimError as error:
+            return {}, [str(error)]
+        for path in paths:
+            try:
+                for claim in map(_claim, _documents(path)):
+                    key = str(claim["metadata"]["namespace"]), str(claim["metadata"]["name"])
+                    claims.setdefault(key, []).append(claim)
+            except ClaimError as error:
+                problems.append(f"{path.name}: {error}")
+        return claims, problems
+
+
+def _files(directory: Path) -> list[Path]:
+    try:
+        return sorted(
+            path for path in directory.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
+        )
+    except OSError as error:
+        raise ClaimError(
+            f"the claims directory {directory} can't be read: {error.strerror}; make it, or name another"
+        ) from error
+
+
+def _documents(path: Path) -> Iterator[object]:
+    """The objects of one file; those of a list one by one."""
+    for document in _parsed(path, _text(path)):
+        if isinstance(document, dict) and str(document.get("kind", "")).endswith("List"):
+            items = document.get("items")
+            if not isinstance(items, list):
+                raise ClaimError("items of a List is no list")
+            yield from items
+        elif document is not None:  # nothing between two marks of YAML
+            yield document
+
+
+def _text(path: Path) -> str:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ClaimError("is no regular file")
+        with path.open("rb") as file:
+            raw = file.read(_FILE_LIMIT + 1)
+    except OSError as error:
+        raise ClaimError(f"can't be read: {error.strerror}") from error
+    if len(raw) > _FILE_LIMIT:
+        raise ClaimError(f"is larger than {_FILE_LIMIT} bytes")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise ClaimError(f"is no UTF-8 text at byte {error.start}") from None
+
+
+def _parsed(path: Path, text: str) -> list[object]:
+    if path.suffix == ".json":
+        try:
+            return [json.loads(text)]
+        except (ValueError, RecursionError) as error:
+            raise ClaimError(f"is no JSON: {error}") from None
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return list(yaml.load_all(text, loader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise ClaimError(f"is no YAML{where}: {getattr(error, 'problem', None) or 'it can not be parsed'}") from None
+    except (ValueError, RecursionError, TypeError) as error:
+        # What the loader's constructors raise: dates out of range, keys that are lists, nesting without end.
+        raise ClaimError(f"is no YAML: {error}") from None
+
+
+def _claim(document: object) -> _Manifest:
+    """The document, if it is a ResourceClaim with the names that finding it takes."""
+    if not isinstance(document, dict):
+        raise ClaimError("holds no Kubernetes object")
+    kind, version = document.get("kind"), str(document.get("apiVersion"))
+    if kind != "ResourceClaim" or not version.startswith("resource.k8s.io/"):
+        raise ClaimError(f"holds a {str(kind)[:60]} of {version[:60]}, not a ResourceClaim of resource.k8s.io")
+    metadata = document.get("metadata")
+    for name in ("namespace", "name", "uid"):
+        if not isinstance(metadata, dict) or not isinstance(metadata.get(name), str):
+            raise ClaimError(f"metadata.{name} is missing or no string")
+    return document

@@ -1,0 +1,151 @@
+"""Promises of claims from the API server: one GET with a time limit, and a claim error for whatever goes wrong."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes.config import incluster_config
+
+from dra import kube
+from dra.claims import ClaimError, ClaimRef, parse_claim
+from dra.kube import ApiServer, CredentialsError
+from tests.unit.dra.apiserver import FakeApiServer, apiserver
+from tests.unit.dra.manifests import UID, manifest
+
+REF = ClaimRef(UID, "default", "one")
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    with apiserver() as fake:
+        yield fake
+
+
+def read(server: FakeApiServer, directory: Path, ref: ClaimRef = REF, seconds: float = 30) -> object:
+    source = ApiServer(server.kubeconfig(directory), "dra-cpu/test")
+    return source.reader(time.monotonic() + seconds)(ref)
+
+
+def refusal(server: FakeApiServer, directory: Path, seconds: float = 30) -> str:
+    with pytest.raises(ClaimError) as caught:
+        read(server, directory, seconds=seconds)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_claim_is_read_by_one_get_with_the_credentials(server: FakeApiServer, tmp_path: Path) -> None:
+    path = server.put(manifest())
+    assert parse_claim(read(server, tmp_path), UID).name == "one"
+    ((seen, headers),) = server.seen
+    assert seen == path
+    assert headers["authorization"] == "Bearer secret"
+    assert headers["user-agent"] == "dra-cpu/test"
+
+
+def test_connections_are_kept(server: FakeApiServer, tmp_path: Path) -> None:
+    server.put(manifest())
+    source = ApiServer(server.kubeconfig(tmp_path), "dra-cpu/test")
+    for _ in range(3):
+        source.reader(time.monotonic() + 30)(REF)
+    assert [pool.num_connections for pool in source._pool.pools._container.values()] == [1]
+
+
+def test_a_kept_connection_that_the_server_closed_is_made_anew(server: FakeApiServer, tmp_path: Path) -> None:
+    server.put(manifest())
+    server.drop_next = True
+    assert read(server, tmp_path) == manifest()
+    assert len(server.seen) == 2
+
+
+@pytest.mark.fault("K5")
+def test_a_claim_that_is_gone_is_a_claim_error(server: FakeApiServer, tmp_path: Path) -> None:
+    assert refusal(server, tmp_path) == (
+        f"{server.url}/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one answered 404 "
+        "(the claim does not exist any more): not found"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            (403, b'{"message": "nobody\\nmay"}'),
+            "answered 403 (the service account needs the verb get on resourceclaims): nobody may",
+        ),
+        ((401, b"who"), "answered 401 (the credentials are not accepted): who"),
+        ((500, b"\xff\x00"), "answered 500: \ufffd"),
+        ((301, b"[]"), "answered 301: []"),
+        ((200, b"{"), "answered what is no JSON: b'{'"),
+        ((200, b"[" * 100_000), "answered what is no JSON: b'[["),
+        ((200, b" " * (9 << 20)), "can't be read: the answer is larger than 8388608 bytes"),
+    ],
+)
+def test_any_other_answer_is_a_claim_error(
+    server: FakeApiServer, tmp_path: Path, answer: tuple[int, bytes], message: str
+) -> None:
+    server.claims[server.put(manifest())] = answer
+    assert message in refusal(server, tmp_path)
+
+
+def test_a_server_that_is_not_there_is_a_claim_error(server: FakeApiServer, tmp_path: Path) -> None:
+    server.url = "http://127.0.0.1:1"
+    assert "can't be read: " in (text := refusal(server, tmp_path))
+    assert "Connection refused" in text
+
+
+@pytest.mark.fault("K4")
+def test_a_server_that_does_not_answer_is_given_up(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.put(manifest())
+    server.hold = threading.Event()
+    monkeypatch.setattr(kube, "GET_TIMEOUT", 0.2)
+    assert "timed out" in refusal(server, tmp_path)
+
+
+def test_without_time_left_nothing_is_asked(server: FakeApiServer, tmp_path: Path) -> None:
+    assert "no time is left" in refusal(server, tmp_path, seconds=0.1)
+    assert server.seen == []
+
+
+def test_names_can_not_leave_their_place_in_the_path(server: FakeApiServer, tmp_path: Path) -> None:
+    with pytest.raises(ClaimError):
+        read(server, tmp_path, ClaimRef(UID, "default", "a/b?c#d"))
+    assert server.seen[0][0].endswith("/namespaces/default/resourceclaims/a%2Fb%3Fc%23d")
+
+
+def test_a_missing_kubeconfig_is_one_line_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(CredentialsError, match=r"--kubeconfig .*/nowhere can't be used: ") as caught:
+        ApiServer(tmp_path / "nowhere", "dra-cpu/test")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "a: [", "apiVersion: v1\nkind: Config\ncurrent-context: x\n", "\0"])
+def test_a_broken_kubeconfig_is_one_line_with_its_name(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(content)
+    with pytest.raises(CredentialsError, match="kubeconfig can't be used: ") as caught:
+        ApiServer(path, "dra-cpu/test")
+    assert "\n" not in str(caught.value)
+
+
+def test_outside_a_pod_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(
+        CredentialsError, match=r"no credentials for the API server: .* --kubeconfig, or .* --claims-dir"
+    ):
+        ApiServer(None, "dra-cpu/test")
+
+
+def test_inside_a_pod_its_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("from-the-pod\n")
+    (tmp_path / "ca.crt").write_text("x")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    source = ApiServer(None, "dra-cpu/test")
+    assert source._configuration.host == "https://[fd00::1]:443"
+    assert source._headers()["authorization"] == "bearer from-the-pod"
