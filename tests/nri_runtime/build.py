@@ -76,7 +76,7 @@ def find_go() -> str:
             if _go_version(candidate) >= OLDEST_GO:
                 return candidate
             old.append(candidate)
-    package = _apt_package()
+    package = _package_to_install()
     if package is None:
         found = f"only older ones here ({', '.join(old)})" if old else "none here"
         raise BuildError(
@@ -88,10 +88,18 @@ def find_go() -> str:
     return find_go()
 
 
-def _apt_package() -> str | None:
-    """The Debian package with a Go that is new enough and not yet installed, if root can install one here."""
+def _package_to_install() -> str | None:
+    """The Debian package with a Go that is new enough, if root can install one here."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return None
+    package = _known_package()
+    if package is None:  # the lists of a fresh machine are empty
+        _run(["apt-get", "update", "-qq"])
+        package = _known_package()
+    return package
+
+
+def _known_package() -> str | None:
     for package in ("golang-go", *(f"golang-1.{minor}-go" for minor in range(40, OLDEST_GO[1] - 1, -1))):
         policy = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True, check=False).stdout
         candidate = re.search(r"Candidate: (?:\d+:)?(\d+)\.(\d+)", policy)

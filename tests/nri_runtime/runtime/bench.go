@@ -5,42 +5,26 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// spread sums up latencies, in nanoseconds.
-type spread struct {
-	N   int   `json:"n"`
-	Min int64 `json:"min"`
-	P50 int64 `json:"p50"`
-	P99 int64 `json:"p99"`
-}
-
-func spreadOf(ns []int64) spread {
-	slices.Sort(ns)
-	at := func(percent int) int64 { return ns[min(len(ns)-1, percent*len(ns)/100)] }
-	return spread{len(ns), ns[0], at(50), at(99)}
-}
-
 // benchResult is what the cycles took, by event, and enough to see that the plugin did what was to be measured.
 type benchResult struct {
-	Latency map[string]spread `json:"latency"`
-	Updates map[string][]int  `json:"updates"` // fewest and most in one reply, by event
-	CPUs    []string          `json:"cpus"`    // the first and the last container's
+	Latency map[string][]int64 `json:"latency"` // nanoseconds
+	Updates map[string][]int   `json:"updates"` // fewest and most in one reply, by event
+	CPUs    []string           `json:"cpus"`    // the first and the last container's
 }
 
 type benchRun struct {
 	r      *runtime
-	times  map[string][]int64
 	result benchResult
 }
 
 // bench runs c.N cycles. "shared": a pod's whole life with one container. "restart": the container c.Container, which
 // is in the book and running, is stopped and made again with a new id, as a kubelet does.
 func (r *runtime) bench(c command) (any, error) {
-	run := &benchRun{r: r, times: map[string][]int64{}, result: benchResult{map[string]spread{}, map[string][]int{}, nil}}
+	run := &benchRun{r: r, result: benchResult{map[string][]int64{}, map[string][]int{}, nil}}
 	cycle := run.shared
 	switch c.Cycle {
 	case "shared":
@@ -57,9 +41,6 @@ func (r *runtime) bench(c command) (any, error) {
 		if err := cycle(i); err != nil {
 			return nil, err
 		}
-	}
-	for op, ns := range run.times {
-		run.result.Latency[op] = spreadOf(ns)
 	}
 	return run.result, nil
 }
@@ -116,7 +97,7 @@ func (b *benchRun) events(commands ...command) error {
 		if rep.Error != "" {
 			return fmt.Errorf("%s: %s", c.Op, rep.Error)
 		}
-		b.times[c.Op] = append(b.times[c.Op], rep.ElapsedNS)
+		b.result.Latency[c.Op] = append(b.result.Latency[c.Op], rep.ElapsedNS)
 		if have, ok := b.result.Updates[c.Op]; ok {
 			b.result.Updates[c.Op] = []int{min(have[0], rep.NUpdates), max(have[1], rep.NUpdates)}
 		} else {
