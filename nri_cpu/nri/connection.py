@@ -15,6 +15,11 @@ from nri_cpu.ttrpc.errors import ProtocolError
 # Answers that wait for a runtime that does not read; the longest one has 4 MiB, and a runtime asks one thing at a time.
 MAX_UNWRITTEN: Final = 64 << 20
 
+# Seconds between Configure and Synchronize. The runtime may have to wait that long for its lock; but before NRI 0.7 one
+# whose state is too long for a message keeps the connection and never tries again, though the state may shrink
+# (nri#102; fault N4).
+SYNCHRONIZE_TIMEOUT: Final = 300.0
+
 # Seconds for the last answer to leave, once the connection is given up.
 LINGER: Final = 0.5
 
@@ -33,7 +38,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MAX_UNWRITTEN)
-        self._timer = self._loop.call_later(REGISTRATION_TIMEOUT, self._registration_timed_out)
+        self._timer = self._loop.call_later(REGISTRATION_TIMEOUT, self._expect_configure)
         self._session.start()
         self._write()
 
@@ -96,9 +101,17 @@ class Connection(asyncio.Protocol):
             if self._session.written():
                 self._loop.call_soon(_settle)
 
-    def _registration_timed_out(self) -> None:
-        if not self._session.configured:
+    def _expect_configure(self) -> None:
+        if self._session.configured:
+            self._timer = self._loop.call_later(SYNCHRONIZE_TIMEOUT, self._expect_synchronize)
+        else:
             self.close(f"the runtime has not configured this plugin within {REGISTRATION_TIMEOUT:.0f} s")
+
+    def _expect_synchronize(self) -> None:
+        if not self._session.synchronized and not self._session.launched:  # a launched plugin has but one connection
+            self.close(
+                f"the runtime has configured this plugin, and not synchronized it within {SYNCHRONIZE_TIMEOUT:.0f} s"
+            )
 
 
 def _settle() -> None:

@@ -60,7 +60,11 @@ class Hooks(Protocol):
         """
 
     def synchronized(self) -> None:
-        """The answer to Synchronize has been written: from now on this plugin decides."""
+        """The answer to Synchronize has been written: from now on this plugin decides.
+
+        A runtime before NRI 0.7 never synchronizes a plugin that it has started itself. Then this follows `configure`
+        without a `synchronize`: containers may run, of which events tell one by one.
+        """
 
     def disconnected(self, reason: str) -> None:
         """The connection is lost; once for each that was configured. Containers may be created without us until

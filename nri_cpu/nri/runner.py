@@ -42,7 +42,7 @@ async def _serve(
     known = ""  # the reason that has been logged
     delays = backoff.delays()
     while not stop.is_set():
-        session = Session(hooks, name, index)
+        session = Session(hooks, name, index, launched=isinstance(endpoint, InheritedFd))
         try:
             reason = await _converse(session, open_socket(endpoint), stopping)
         except (UnreachableError, OSError) as error:

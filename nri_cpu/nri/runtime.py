@@ -56,6 +56,9 @@ class Runtime:
     nri_version: Version | None
     registration_timeout: float
     request_timeout: float
+    synchronizes_launched: bool
+    """Whether it synchronizes plugins that it has started itself, too: since NRI 0.7, which brought the timeouts
+    (nri#43). Before, they meet what runs one by one."""
 
     @classmethod
     def from_configure(cls, request: ConfigureRequest) -> Runtime:
@@ -69,6 +72,7 @@ class Runtime:
             nri_version=nri_version,
             registration_timeout=_seconds(request.registration_timeout, _DEFAULT_REGISTRATION_TIMEOUT),
             request_timeout=_seconds(request.request_timeout, _DEFAULT_REQUEST_TIMEOUT),
+            synchronizes_launched=request.request_timeout > 0,
         )
 
     @property

@@ -95,11 +95,21 @@ def check_identity(name: str, index: str) -> None:
 class Session:
     """One connection's life. After start(), receive() and written(), data_to_send() has what to write.
 
-    `clock` gives seconds that never go back. Raises IdentityError for a bad name or index.
+    `launched`: the runtime has started this plugin. `clock` gives seconds that never go back. Raises IdentityError for
+    a bad name or index.
     """
 
-    def __init__(self, hooks: Hooks, name: str, index: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        hooks: Hooks,
+        name: str,
+        index: str,
+        *,
+        launched: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         check_identity(name, index)
+        self.launched = launched
         self._hooks = hooks
         self._name, self._index = name, index
         self._clock = clock
@@ -108,7 +118,7 @@ class Session:
         self._registration = 0  # the stream of RegisterPlugin
         self._configured = False
         self._synchronized = False
-        self._unannounced = False  # the answer to Synchronize has not been written yet
+        self._unannounced = False  # the answer after which the plugin decides has not been written yet
         self._parts = _Parts()
         self._log = logger.bind(plugin=f"{index}-{name}")
 
@@ -123,7 +133,7 @@ class Session:
 
     @property
     def synchronized(self) -> bool:
-        """Whether Synchronize has ever been answered in this session."""
+        """Whether this session's plugin has ever been the one to decide."""
         return self._synchronized
 
     def start(self) -> None:
@@ -152,7 +162,7 @@ class Session:
         return self._trunk.data_to_send()
 
     def written(self) -> bool:
-        """The transport has taken data_to_send(). True when that was the answer to Synchronize."""
+        """The transport has taken data_to_send(). True when the hooks now know that they are synchronized."""
         if not self._unannounced:
             return False
         self._unannounced = False
@@ -231,6 +241,9 @@ class Session:
         self._state = following
         self._answer(call, pb.ConfigureResponse(events=SUBSCRIBED).SerializeToString())
         self._log.info("configured by {}", runtime)
+        if self.launched and not runtime.synchronizes_launched:
+            self._log.warning("this runtime tells nothing of containers that run already")
+            self._ready()
 
     def _synchronize(self, call: Call) -> None:
         """Each failure of ours must end the connection: a runtime may keep a plugin that failed, but never ask it."""
@@ -250,8 +263,7 @@ class Session:
             return
         parts, self._parts = self._parts, _Parts()
         try:
-            updates = self._hooks.synchronize(parts.pods, parts.containers)
-            reply = synchronize_reply(updates)
+            reply = synchronize_reply(self._hooks.synchronize(parts.pods, parts.containers))
         except Exception as error:
             self._refuse_for(call, error)
             raise SessionError(f"Synchronize failed: {_text(error)}") from error
@@ -261,12 +273,11 @@ class Session:
             raise SessionError(f"Synchronize was answered {late:.1f} s after the runtime had given up")
         if not self._answer(call, reply):
             raise SessionError("the answer to Synchronize is too long")
+        self._ready()
+
+    def _ready(self) -> None:
         self._state = NEXT[self._state, Step.LAST]
         self._synchronized = self._unannounced = True
-        count = sum(len(ids) for _, ids in updates)
-        self._log.info(
-            "synchronized: {} pods, {} containers, {} updates", len(parts.pods), len(parts.containers), count
-        )
 
     def _parse(self, call: Call, parse: Callable[[bytes], Any]) -> Any:
         """The request, or None when it is none, which has been answered then."""

@@ -71,9 +71,15 @@ class RecordingHooks:
 class Peer:
     """The runtime's side of a session. `closed` is why the session wants its connection closed."""
 
-    def __init__(self, hooks: RecordingHooks | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        hooks: RecordingHooks | None = None,
+        *,
+        launched: bool = False,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.hooks = hooks or RecordingHooks()
-        self.session = Session(self.hooks, "nri-cpu", "10", clock)
+        self.session = Session(self.hooks, "nri-cpu", "10", launched=launched, clock=clock)
         self.trunk = Trunk(server_id=2, client_id=1)
         self.heard: list[Call] = []  # what the plugin calls
         self.answers: dict[int, Answer] = {}

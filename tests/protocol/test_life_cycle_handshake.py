@@ -70,6 +70,27 @@ def test_a_plugin_that_the_runtime_starts_gets_its_configuration() -> None:
     assert peer.hooks.asked == [("configure", "cri-o 1.34.0 (NRI 0.10.0)", "a: b\n")]
 
 
+BEFORE_0_7 = pb.ConfigureRequest(runtime_name="containerd", runtime_version="v1.7.24")
+
+
+def test_a_launched_plugin_that_the_runtime_will_not_synchronize_decides_at_once() -> None:
+    peer = Peer(launched=True).start().accept()
+    assert peer.ask("Configure", BEFORE_0_7).error is None
+    assert peer.session.state is State.READY
+    assert [asked[0] for asked in peer.hooks.asked] == ["configure", "synchronized"]
+    request = pb.CreateContainerRequest(container=pb.Container(id="c"))
+    assert peer.ask("CreateContainer", request).error is None
+    assert peer.synchronize(["p"], ["c"]).error is None
+
+
+@pytest.mark.parametrize(("launched", "request_"), [(True, CONFIGURE), (False, BEFORE_0_7), (False, CONFIGURE)])
+def test_any_other_plugin_waits_for_synchronize(launched: bool, request_: pb.ConfigureRequest) -> None:
+    peer = Peer(launched=launched).start().accept()
+    peer.ask("Configure", request_)
+    assert peer.session.state is State.CONFIGURED
+    assert peer.hooks.named("synchronized") == []
+
+
 @pytest.mark.parametrize("configured", [False, True])
 def test_a_refused_registration_closes_the_connection_and_says_why(configured: bool) -> None:
     peer = Peer().start()

@@ -212,9 +212,25 @@ def test_a_runtime_may_take_minutes_to_synchronize_a_plugin_that_it_has_configur
         runtime = SocketRuntime(tmp_path / "nri.sock", only_configure)
         await runtime.start()
         async with plugin(runtime.path) as ours:
-            await asyncio.sleep(600)
+            await asyncio.sleep(240)
             assert len(runtime.connections) == 1
-            assert ours.hooks.named("synchronized") == []
+            assert ours.hooks.asked == [("configure", "containerd v2.1.4 (NRI 0.8.0)", "")]
+        runtime.stop()
+
+    run(main())
+
+
+@pytest.mark.fault("N4")
+def test_a_runtime_that_never_synchronizes_is_asked_anew(tmp_path: Path) -> None:
+    async def main() -> None:
+        runtime = SocketRuntime(tmp_path / "nri.sock", only_configure)
+        await runtime.start()
+        async with plugin(runtime.path):
+            await until(lambda: bool(runtime.connections))
+            runtime.behave = take_in
+            await until(runtime.synchronized, limit=400)
+            await asyncio.sleep(3600)
+            assert len(runtime.connections) == 2
         runtime.stop()
 
     run(main())

@@ -29,6 +29,13 @@ def test_timeouts_are_seconds() -> None:
     assert (told.registration_timeout, told.request_timeout) == (7.5, 0.25)
 
 
+@pytest.mark.parametrize(("request_timeout", "synchronizes"), [(2000, True), (0, False)])
+def test_a_runtime_that_tells_its_timeouts_synchronizes_plugins_that_it_starts(
+    request_timeout: int, synchronizes: bool
+) -> None:
+    assert runtime(request=request_timeout).synchronizes_launched is synchronizes
+
+
 @pytest.mark.parametrize("absent", [0, -1])
 def test_timeouts_that_are_not_told_are_the_defaults(absent: int) -> None:
     told = runtime(registration=absent, request=absent)
