@@ -18,7 +18,6 @@ Anchors, tags and nesting have no use in a flat file and are refused, and with t
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -308,6 +307,8 @@ def _quote(text: str) -> str:
 
 def _guess(word: str, known: Iterable[str]) -> str:
     """What may have been meant by `word`: the same letters spelt otherwise (reserved-cpus), else the nearest, or ""."""
+    import difflib
+
     plain = {re.sub("[-_ ]", "", one).lower(): one for one in known}
     near = difflib.get_close_matches(re.sub("[-_ ]", "", word[:60]).lower(), plain, n=1)
     return f"did you mean {plain[near[0]]}?" if near else ""
