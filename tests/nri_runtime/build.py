@@ -94,7 +94,7 @@ def _package_to_install() -> str | None:
         return None
     package = _known_package()
     if package is None:  # the lists of a fresh machine are empty
-        _run(["apt-get", "update", "-qq"])
+        subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
         package = _known_package()
     return package
 
