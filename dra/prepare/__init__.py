@@ -1,0 +1,1 @@
+"""Preparing claims: choice (pure), ledger (the disk), preparer (the kubelet's view), start (recovery)."""

@@ -1,0 +1,195 @@
+"""The ledger: prepared claims on disk, changed by transactions. State, then effect, then answer.
+
+A transaction takes all jobs that wait (group commit: concurrent calls share one fsync), under serialize.lock and on the
+checkpoint as it is on disk now:
+
+    1. each job decides on what the earlier ones left; an Unprepare removes its CDI spec here (A2)
+    2. the checkpoint is written if anything changed; if that fails, none of its changes count
+    3. specs of prepared claims are written; a claim whose spec fails is taken out of the checkpoint again (A1)
+
+A kill between two steps leaves at worst a record without a spec, which the next start writes, as does the next Prepare.
+The lock is not held while claims are read (K4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loguru import logger
+
+from dra.cdi import CdiDirectory
+from dra.claims import ClaimError
+from nri_cpu.checkpoint.cdi import spec_bytes
+from nri_cpu.checkpoint.codec import checkpoint_to_bytes
+from nri_cpu.checkpoint.errors import CheckpointError, Corrupt, TooNew
+from nri_cpu.checkpoint.files import move_aside, write_durably
+from nri_cpu.checkpoint.follow import CheckpointFile
+from nri_cpu.checkpoint.locks import FileLock
+from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
+
+# Another instance holds the lock for one transaction, which takes milliseconds.
+LOCK_WAIT = 10.0
+_LOCK_POLL = 0.005
+
+# Given all records, the one that this claim is to have: the one it has already, unchanged, or a new one; or ClaimError.
+Decide = Callable[[Mapping[str, ClaimRecord]], ClaimRecord]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One claim's part in a transaction; `decide` None means Unprepare.
+
+    Outcome: `error`, or `record`: what the claim is prepared with, or was before it was unprepared (None: unknown).
+    """
+
+    uid: str
+    decide: Decide | None
+    record: ClaimRecord | None = None
+    error: Exception | None = None
+    done: bool = False
+
+
+class Ledger:
+    """The writer of the checkpoint in this process; any number of threads may call `transact`.
+
+    `state`: what the file holds, as `dra.prepare.start` made it. `boot_id`: of this boot.
+    """
+
+    def __init__(self, path: Path, cdi: CdiDirectory, state: Checkpoint, boot_id: str) -> None:
+        self._path = path
+        self._cdi = cdi
+        self._reserved = state.reserved
+        self._boot_id = boot_id
+        self._file = CheckpointFile(path)
+        self._turn = threading.Lock()
+        self._queue = threading.Lock()
+        self._waiting: list[Job] = []
+        self._state = state
+        self._stale = False  # the file may not be what it should: it is written in any case
+        self._newer: TooNew | None = None
+
+    def transact(self, jobs: Sequence[Job]) -> None:
+        """Carry out the jobs, no two for one claim at a time; each has its outcome when this returns."""
+        with self._queue:
+            self._waiting.extend(jobs)
+        with self._turn:
+            if all(job.done for job in jobs):
+                return  # an earlier turn took them along
+            with self._queue:
+                batch, self._waiting = self._waiting, []
+            try:
+                with exclusive(self._path):
+                    self._run(batch)
+            except Exception as error:
+                for job in batch:
+                    job.error = job.error or error
+            finally:
+                for job in batch:
+                    job.done = True
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _run(self, batch: Sequence[Job]) -> None:
+        before = self._current()
+        claims = dict(before.claims)
+        for job in batch:
+            self._decide(job, claims)
+        changed = [job for job in batch if claims.get(job.uid) is not before.claims.get(job.uid)]
+        if changed or self._stale:
+            try:
+                self._write(replace(before, claims=claims))
+            except CheckpointError as error:
+                for job in changed:
+                    job.error = error
+                self._restore(job.record for job in changed if not job.decide)
+        failed = [job for job in batch if job.decide and not job.error and not self._effect(job)]
+        if undone := [job.uid for job in failed if job.uid not in before.claims]:
+            self._take_back(replace(before, claims={uid: claims[uid] for uid in claims if uid not in undone}), undone)
+
+    def _current(self) -> Checkpoint:
+        """The checkpoint as it is on disk: another instance may have written it. Raises TooNew."""
+        try:
+            fresh = self._file.poll()
+        except TooNew as error:
+            self._newer = error
+        except CheckpointError as error:
+            logger.error("{}. It is made anew from memory", error)
+            self._stale = True
+            if isinstance(error, Corrupt):
+                move_aside(self._path)
+        else:
+            if fresh is not None:
+                self._state, self._newer = fresh, None
+        if self._newer:
+            raise self._newer
+        return self._state
+
+    def _decide(self, job: Job, claims: dict[str, ClaimRecord]) -> None:
+        try:
+            if job.decide:
+                job.record = job.decide(claims)
+                if claims.get(job.uid) is not job.record:
+                    spec_bytes(job.record)  # one that can't be written must not spoil the others' transaction
+                    claims[job.uid] = job.record
+            else:
+                job.record = claims.get(job.uid)
+                self._cdi.remove(job.uid)
+                claims.pop(job.uid, None)
+        except Exception as error:
+            job.error = error
+
+    def _write(self, state: Checkpoint) -> None:
+        self._stale = True
+        write_durably(self._path, checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id))
+        self._stale = False
+        self._state = state
+
+    def _effect(self, job: Job) -> bool:
+        """Write the spec of a prepared claim; false, with the job's error set, when that fails."""
+        try:
+            if job.record:
+                self._cdi.write(job.record)
+        except CheckpointError as error:
+            job.error = error
+            return False
+        return True
+
+    def _take_back(self, state: Checkpoint, uids: Sequence[str]) -> None:
+        """After failed specs: the records go, so that the claims' CPUs are free again (A1)."""
+        try:
+            for uid in uids:
+                self._cdi.remove(uid)  # written, but not known to last
+            self._write(state)
+        except CheckpointError as error:
+            logger.error("{}. The records of claims {} stay until they are prepared or unprepared", error, uids)
+
+    def _restore(self, records: Iterator[ClaimRecord | None]) -> None:
+        """After a failed write: claims that stay prepared get the specs back that went first."""
+        for record in records:
+            if record:
+                try:
+                    self._cdi.write(record)
+                except CheckpointError as error:
+                    logger.error("{}. Claim {} has no CDI spec until it is prepared again", error, record.uid)
+
+
+@contextlib.contextmanager
+def exclusive(checkpoint: Path) -> Iterator[None]:
+    """Holds the serialize.lock beside the checkpoint; raises ClaimError when another instance keeps it."""
+    path = checkpoint.with_name("serialize.lock")
+    lock = FileLock(path)
+    ends = time.monotonic() + LOCK_WAIT
+    while not lock.acquire():
+        if time.monotonic() > ends:
+            raise ClaimError(f"another dra-cpu has held {path} for {LOCK_WAIT:.0f} s: end it, it is stuck")
+        time.sleep(_LOCK_POLL)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,206 @@
+"""Prepare and Unprepare of claims, as the kubelet asks for them: the life of a claim, up to the answer.
+
+Prepare: is nri-cpu there (E6)? -> read the claim -> check it -> choose CPUs -> checkpoint -> CDI spec -> answer.
+Unprepare: CDI spec -> checkpoint -> answer, from the UID alone (K5). Calls for one claim follow one another (K3), calls
+for different claims don't wait for each other's reads (K4). One line in the log for each claim and decision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from loguru import logger
+
+from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, parse_claim
+from dra.prepare.choice import Node, choose, confirm
+from dra.prepare.ledger import Job, Ledger
+from nri_cpu.checkpoint.cdi import claim_device_name, device_names, qualified
+from nri_cpu.checkpoint.errors import CheckpointError
+from nri_cpu.checkpoint.locks import held_by_other
+from nri_cpu.checkpoint.model import ClaimRecord, is_uid
+from nri_cpu.cpuset import EMPTY, CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """One device of a prepared claim, as the kubelet wants it; `cdi_ids`: its own, then the claim's."""
+
+    request: str
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...]
+    share_id: str | None
+
+
+# What a claim's part of the answer is; a refusal is text for people.
+Prepared = tuple[PreparedDevice, ...]
+Refusal = str
+
+
+class Preparer:
+    """Prepares and unprepares; any number of threads may call it.
+
+    `synchronized`: the lock that nri-cpu holds while it is in the runtime, None where that is not required.
+    `online`: the CPUs on line now.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        source: ClaimSource,
+        ledger: Ledger,
+        *,
+        synchronized: Path | None,
+        online: Callable[[], CPUSet],
+    ) -> None:
+        self._node = node
+        self._source = source
+        self._ledger = ledger
+        self._synchronized = synchronized
+        self._online = online
+        self._claims = _ClaimLocks()
+
+    def prepare(self, refs: Sequence[ClaimRef], deadline: float) -> dict[str, Prepared | Refusal]:
+        """The outcome for each claim by UID; never raises. `deadline`: time.monotonic seconds."""
+        by_uid = {ref.uid: ref for ref in refs}
+        outcomes: dict[str, Prepared | Refusal] = {}
+        try:
+            with self._claims.held(by_uid, deadline):
+                self._require_plugin()
+                claims = self._read(by_uid.values(), deadline, outcomes)
+                online = self._online() if claims else EMPTY
+                jobs = [Job(claim.uid, self._decision(claim, online)) for claim in claims if claim.results]
+                self._ledger.transact(jobs)
+        except Exception as error:
+            return {uid: self._refused("prepare", ref, error) for uid, ref in by_uid.items()}
+        outcomes |= {claim.uid: () for claim in claims if not claim.results}
+        for job in jobs:
+            if job.error or not job.record:
+                outcomes[job.uid] = self._refused("prepare", by_uid[job.uid], job.error)
+            else:
+                outcomes[job.uid] = _answer(job.record)
+                logger.info(
+                    "claim {} is prepared: CPUs {} ({})", by_uid[job.uid], job.record.cpus, _devices(job.record)
+                )
+        return outcomes
+
+    def unprepare(self, refs: Sequence[ClaimRef], deadline: float) -> dict[str, Refusal]:
+        """For each claim by UID the reason why it stays prepared, "" for none; never raises.
+
+        A claim that is not known here is unprepared already (K5).
+        """
+        by_uid = {ref.uid: ref for ref in refs}
+        # No record can have another UID, and none becomes part of a path.
+        jobs = [Job(uid, None) for uid in by_uid if is_uid(uid)]
+        try:
+            with self._claims.held(by_uid, deadline):
+                self._ledger.transact(jobs)
+        except Exception as error:
+            return {uid: self._refused("unprepare", ref, error) for uid, ref in by_uid.items()}
+        outcomes = dict.fromkeys(by_uid, "")
+        for job in jobs:
+            ref = by_uid[job.uid]
+            if job.error:
+                outcomes[job.uid] = self._refused("unprepare", ref, job.error)
+            else:
+                cpus = f"its CPUs {job.record.cpus} are free" if job.record else "it was not prepared"
+                logger.info("claim {} is unprepared: {}", ref, cpus)
+        return outcomes
+
+    def _require_plugin(self) -> None:
+        if self._synchronized and not held_by_other(self._synchronized):
+            raise ClaimError(
+                f"nri-cpu is not in the container runtime (nobody holds {self._synchronized}), so its container would "
+                "run unpinned: start nri-cpu, or set requirePlugin: false"
+            )
+
+    def _read(self, refs: Iterable[ClaimRef], deadline: float, outcomes: dict[str, Prepared | Refusal]) -> list[Claim]:
+        """The claims that could be read; the others get their refusal in `outcomes`."""
+        read = self._source.reader(deadline)
+        claims = []
+        for ref in refs:
+            try:
+                claims.append(parse_claim(read(_named(ref)), ref.uid))
+            except Exception as error:
+                outcomes[ref.uid] = self._refused("prepare", ref, error)
+        return claims
+
+    def _decision(self, claim: Claim, online: CPUSet) -> Callable[[Mapping[str, ClaimRecord]], ClaimRecord]:
+        def decide(claims: Mapping[str, ClaimRecord]) -> ClaimRecord:
+            if record := claims.get(claim.uid):
+                confirm(record, claim)
+                return record
+            devices = choose(self._node, claim, claims, online)
+            cpus = EMPTY
+            for device in devices:
+                cpus |= device.cpus
+            return ClaimRecord(
+                uid=claim.uid,
+                namespace=claim.namespace,
+                name=claim.name,
+                pod_uids=claim.pod_uids,
+                cpus=cpus,
+                preparation=secrets.token_hex(16),
+                prepared_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                devices=devices,
+            )
+
+        return decide
+
+    def _refused(self, what: str, ref: ClaimRef, error: Exception | None) -> Refusal:
+        """The refusal as text that names the claim, told to the log; a fault of ours goes there with its traceback."""
+        if isinstance(error, ClaimError | CheckpointError):
+            logger.warning("claim {} is not {}d: {}", ref, what, error)
+            return f"claim {ref}: {error}"
+        logger.opt(exception=error).error("claim {} is not {}d: an error of dra-cpu itself", ref, what)
+        return f"claim {ref}: dra-cpu failed, its log says where: {type(error).__name__}"
+
+
+def _named(ref: ClaimRef) -> ClaimRef:
+    if not (ref.uid and ref.namespace and ref.name):
+        raise ClaimError("the request does not name a claim: UID, namespace and name are needed")
+    return ref
+
+
+def _answer(record: ClaimRecord) -> Prepared:
+    whole = qualified(claim_device_name(record.uid))
+    return tuple(
+        # The kubelet reports health under a device's first ID.
+        PreparedDevice(device.request, device.pool, device.device, (qualified(name), whole), device.share_id)
+        for device, name in zip(record.devices, device_names(record), strict=True)
+    )
+
+
+def _devices(record: ClaimRecord) -> str:
+    return ", ".join(dict.fromkeys(device.device for device in record.devices))
+
+
+class _ClaimLocks:
+    """Lets calls that name the same claim follow one another."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy: set[str] = set()
+
+    @contextlib.contextmanager
+    def held(self, uids: Iterable[str], deadline: float) -> Iterator[None]:
+        """All of them at once, so that no two calls can wait for each other; raises ClaimError at the deadline."""
+        wanted = set(uids)
+        with self._changed:
+            left = deadline - time.monotonic()
+            if not self._changed.wait_for(lambda: self._busy.isdisjoint(wanted), max(left, 0)):
+                raise ClaimError("an earlier call for it is still at work; the kubelet tries again")
+            self._busy |= wanted
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy -= wanted
+                self._changed.notify_all()

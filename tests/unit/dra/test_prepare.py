@@ -1,0 +1,461 @@
+"""Promises of Prepare and Unprepare: whole or not at all, the same CPUs until Unprepare, one answer for each claim."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from loguru import logger
+
+from dra.cdi import CdiDirectory
+from dra.claims import ClaimRef
+from dra.devices import DeviceMode
+from dra.prepare import ledger
+from dra.prepare.preparer import PreparedDevice
+from nri_cpu.checkpoint.errors import CheckpointUnwritable
+from nri_cpu.checkpoint.files import write_durably
+from nri_cpu.checkpoint.locks import FileLock
+from nri_cpu.checkpoint.model import ClaimRecord
+from nri_cpu.cpuset import CPUSet
+from tests.unit.dra.manifests import NODE, manifest, result, uid
+from tests.unit.dra.rig import Rig
+from tests.unit.topology.machines import machine
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def parse(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+def test_a_prepared_claim_is_on_disk_has_its_spec_and_its_answer(rig: Rig) -> None:
+    ref = rig.claim(1, result(shareID=uid(9)), pod=uid(7))
+    answer = rig.outcome(ref)[ref.uid]
+    assert answer == (
+        PreparedDevice(
+            request="cpus",
+            pool=NODE,
+            device="cpudevnuma000",
+            cdi_ids=(f"dra.k8s.io/cpu=claim-{ref.uid}-cpudevnuma000", f"dra.k8s.io/cpu=claim-{ref.uid}"),
+            share_id=uid(9),
+        ),
+    )
+    record = rig.on_disk().claims[ref.uid]
+    assert (record.cpus, record.namespace, record.name, record.pod_uids) == (parse("0,8"), "default", "c1", (uid(7),))
+    assert rig.env(ref) == {
+        f"DRA_CPUSET_{ref.uid}": "0,8",
+        f"NRI_CPU_PREPARATION_{ref.uid}": record.preparation,
+    }
+    assert rig.spec(ref).stat().st_mode & 0o777 == 0o600
+
+
+def test_an_unprepared_claim_leaves_nothing(rig: Rig) -> None:
+    ref = rig.claim()
+    rig.prepare(ref)
+    assert rig.unprepare(ref) == ""
+    assert rig.recorded == {}
+    assert not rig.spec(ref).exists()
+
+
+@pytest.mark.fault("A1")
+def test_a_spec_that_can_not_be_written_undoes_everything(rig: Rig) -> None:
+    rig.cdi.path.rmdir() if rig.cdi.path.exists() else None
+    rig.cdi.path.write_text("no directory")
+    ref = rig.claim()
+    assert f"claim {ref}: the CDI directory {rig.cdi.path} can't be made" in rig.refusal(ref)
+    assert rig.recorded == {}
+    rig.cdi.path.unlink()
+    assert rig.prepare(ref) == parse("0,8")
+
+
+@pytest.mark.fault("A1")
+def test_a_failed_spec_takes_nothing_from_the_others_of_its_transaction(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = rig.claim(1), rig.claim(2)
+    whole = CdiDirectory.write
+
+    def write(self: CdiDirectory, record: ClaimRecord) -> None:
+        if record.uid == bad.uid:
+            raise CheckpointUnwritable("no space")
+        whole(self, record)
+
+    monkeypatch.setattr(CdiDirectory, "write", write)
+    answer = rig.outcome(bad, good)
+    assert answer[bad.uid] == f"claim {bad}: no space"
+    assert set(rig.recorded) == {good.uid}
+    assert not rig.spec(bad).exists()
+
+
+@pytest.mark.fault("A1", "S1")
+def test_a_checkpoint_that_can_not_be_written_undoes_everything(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, ref = rig.claim(1), rig.claim(2)
+    rig.prepare(kept)
+    before = rig.snapshot()
+
+    def fail(path: Path, raw: bytes) -> None:
+        raise CheckpointUnwritable("disk full")
+
+    monkeypatch.setattr(ledger, "write_durably", fail)
+    assert rig.refusal(ref) == f"claim {ref}: disk full"
+    assert rig.unprepare(kept) == f"claim {kept}: disk full"
+    assert rig.snapshot() == before
+    monkeypatch.setattr(ledger, "write_durably", write_durably)
+    assert rig.prepare(ref) == parse("1,9")
+    assert rig.unprepare(kept) == ""
+
+
+@pytest.mark.fault("A2")
+def test_a_spec_that_can_not_be_removed_keeps_the_claim(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref, other = rig.claim(1), rig.claim(2)
+    rig.prepare(ref)
+    before = rig.snapshot()
+
+    def fail(self: CdiDirectory, uid: str) -> None:
+        raise CheckpointUnwritable("input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(CdiDirectory, "remove", fail)
+        assert rig.unprepare(ref) == f"claim {ref}: input/output error"
+    assert rig.snapshot() == before
+    assert rig.prepare(other) == parse("1,9")
+    assert rig.unprepare(ref) == ""
+    assert ref.uid not in rig.recorded
+
+
+@pytest.mark.fault("A2")
+def test_a_spec_that_is_gone_is_no_failure(rig: Rig) -> None:
+    ref = rig.claim()
+    rig.prepare(ref)
+    rig.spec(ref).unlink()
+    assert rig.unprepare(ref) == ""
+    rig.cdi.path.rmdir()
+    assert rig.unprepare(ref) == ""
+
+
+@pytest.mark.fault("A3", "A6", "K1", "K10")
+def test_a_prepared_claim_keeps_cpus_and_preparation_and_gets_its_spec_anew(rig: Rig) -> None:
+    ref = rig.claim()
+    rig.prepare(ref)
+    before, answer = rig.snapshot(), rig.outcome(ref)
+    rig.spec(ref).unlink()
+    assert rig.outcome(ref) == answer
+    assert rig.snapshot() == before
+    rig.spec(ref).write_text("{")
+    assert rig.outcome(ref) == answer
+    assert rig.snapshot() == before
+    rig.unprepare(ref)
+    assert rig.recorded == {}
+
+
+def test_every_preparation_is_a_new_one(rig: Rig) -> None:
+    ref = rig.claim()
+    seen = set()
+    for _ in range(3):
+        rig.prepare(ref)
+        seen.add(rig.on_disk().claims[ref.uid].preparation)
+        rig.unprepare(ref)
+    assert len(seen) == 3
+
+
+@pytest.mark.fault("A4")
+def test_results_of_one_claim_are_disjoint_and_have_their_own_cdi_device(rig: Rig) -> None:
+    ref = rig.claim(1, result(request="r1"), result(request="r2"))
+    answer = rig.outcome(ref)[ref.uid]
+    assert [device.cdi_ids[0] for device in answer] == [
+        f"dra.k8s.io/cpu=claim-{ref.uid}-cpudevnuma000",
+        f"dra.k8s.io/cpu=claim-{ref.uid}-cpudevnuma000-2",
+    ]
+    record = rig.on_disk().claims[ref.uid]
+    assert record.cpus == parse("0-1,8-9")
+    assert record.devices[0].cpus.isdisjoint(record.devices[1].cpus)
+
+
+@pytest.mark.fault("A5")
+def test_a_claim_without_our_devices_is_prepared_with_none(rig: Rig) -> None:
+    gpu = {"request": "gpu", "driver": "gpu.example", "pool": "p", "device": "gpu0"}
+    mixed, foreign = rig.claim(1, result(), gpu), rig.claim(2, gpu)
+    answer = rig.outcome(mixed, foreign)
+    assert [device.device for device in answer[mixed.uid]] == ["cpudevnuma000"]
+    assert answer[foreign.uid] == ()
+    assert set(rig.recorded) == {mixed.uid}
+    assert not rig.spec(foreign).exists()
+
+
+@pytest.mark.fault("A7")
+def test_a_device_goes_to_one_claim_at_a_time(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, mode=DeviceMode.INDIVIDUAL)
+    first, second = rig.claim(1, result("cpudev002", None)), rig.claim(2, result("cpudev002", None))
+    rig.prepare(first)
+    assert f"CPU 2 of device cpudev002 is prepared for claim default/c1 ({first.uid})" in rig.refusal(second)
+    rig.unprepare(first)
+    assert rig.prepare(second) == parse("2")
+
+
+@pytest.mark.fault("A8", "A9", "B9")
+@pytest.mark.parametrize("wrong", [result(cpus="500m"), result(cpus="0"), result(cpus=None), result(adminAccess=True)])
+def test_a_refused_claim_changes_nothing(rig: Rig, wrong: dict[str, object]) -> None:
+    before = rig.snapshot()
+    ref = rig.claim(1, wrong)
+    assert rig.refusal(ref).startswith(f"claim default/c1 ({ref.uid}): ")
+    assert rig.snapshot() == before
+
+
+@pytest.mark.fault("B3")
+def test_minimum_of_shared_cpus_counts_all_prepared_claims(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, machine(cores=4), min_shared=1)
+    rig.prepare(rig.claim(1, cpus="2"))
+    assert "its 2 CPUs would leave 0 shared CPUs, minimum 1" in rig.refusal(rig.claim(2, cpus="2"))
+    rig.prepare(rig.claim(3, cpus="1"))
+
+
+@pytest.mark.fault("A10")
+def test_the_first_thing_that_happens_may_be_a_prepare(rig: Rig) -> None:
+    assert rig.prepare(rig.claim()) == parse("0,8")
+
+
+def test_without_nri_cpu_in_the_runtime_nothing_is_prepared(rig: Rig) -> None:
+    ref = rig.claim()
+    rig.plugin.release()
+    assert "nri-cpu is not in the container runtime" in rig.refusal(ref)
+    assert rig.claims.reads == []
+    assert rig.recorded == {}
+    assert rig.plugin.acquire()
+    rig.prepare(ref)
+    rig.plugin.release()
+    assert "nri-cpu is not in the container runtime" in rig.refusal(ref)
+    assert rig.unprepare(ref) == ""
+
+
+def test_a_node_may_do_without_nri_cpu(rig: Rig) -> None:
+    rig.plugin.release()
+    rig.start(require_plugin=False)
+    assert rig.prepare(rig.claim()) == parse("0,8")
+
+
+@pytest.mark.fault("K3")
+def test_a_claim_that_was_replaced_or_is_not_allocated_leaves_no_state(rig: Rig) -> None:
+    before = rig.snapshot()
+    ref = rig.claim(1)
+    rig.claims.put(manifest(claim_uid=uid(2), name="c1"))
+    assert "replaced" in rig.refusal(ref)
+    rig.claims.put(manifest(claim_uid=uid(1), name="c1") | {"status": {}})
+    assert "is not allocated" in rig.refusal(ref)
+    assert rig.snapshot() == before
+
+
+@pytest.mark.fault("A6")
+def test_a_claim_allocated_anew_while_it_is_prepared_is_refused(rig: Rig) -> None:
+    ref = rig.claim(1, cpus="2")
+    rig.prepare(ref)
+    rig.claim(1, cpus="4")
+    assert "prepared here with 2 CPUs" in rig.refusal(ref)
+    rig.unprepare(ref)
+    assert len(rig.prepare(ref)) == 4
+
+
+@pytest.mark.fault("K5")
+def test_unprepare_reads_no_claim_and_an_unknown_one_is_a_success(rig: Rig) -> None:
+    ref = rig.claim()
+    rig.prepare(ref)
+    rig.claims.manifests.clear()
+    rig.claims.reads.clear()
+    assert rig.unprepare(ref) == ""
+    assert rig.unprepare(ref) == ""
+    for strange in ("", "../../../etc/passwd", "x" * 5000):
+        assert rig.unprepare(ClaimRef(strange, "", "")) == ""
+    assert rig.claims.reads == []
+
+
+@pytest.mark.fault("K5", "K12")
+def test_unprepare_of_an_unknown_claim_removes_a_stray_spec(rig: Rig) -> None:
+    ref = rig.claim()
+    rig.prepare(ref)
+    spec = rig.spec(ref).read_bytes()
+    rig.unprepare(ref)
+    rig.spec(ref).write_bytes(spec)
+    assert rig.unprepare(ref) == ""
+    assert not rig.spec(ref).exists()
+
+
+def test_each_claim_has_exactly_one_answer(rig: Rig) -> None:
+    good, twice, missing = rig.claim(1), rig.claim(2), ClaimRef(uid(3), "default", "c3")
+    nameless = ClaimRef("", "", "")
+    answer = rig.outcome(good, twice, twice, missing, nameless)
+    assert set(answer) == {good.uid, twice.uid, missing.uid, ""}
+    assert answer[missing.uid] == f"claim default/c3 ({missing.uid}): there is no claim c3"
+    assert "does not name a claim" in answer[""]
+    assert rig.outcome() == {}
+    assert rig.preparer.unprepare([], time.monotonic() + 30) == {}
+
+
+@pytest.mark.fault("K4")
+def test_a_fault_of_one_claim_is_that_claims_error(rig: Rig) -> None:
+    bad, good = rig.claim(1), rig.claim(2)
+
+    def fail(ref: ClaimRef) -> None:
+        if ref == bad:
+            raise RuntimeError("a fault of ours")
+
+    rig.claims.before = fail
+    answer = rig.outcome(bad, good)
+    assert answer[bad.uid] == f"claim {bad}: dra-cpu failed, its log says where: RuntimeError"
+    assert len(answer[good.uid]) == 1
+
+
+@pytest.mark.fault("K4")
+def test_a_slow_read_of_one_claim_holds_up_no_other(rig: Rig) -> None:
+    slow, quick, done = rig.claim(1), rig.claim(2), rig.claim(3)
+    rig.prepare(done)
+    go, reading = threading.Event(), threading.Event()
+
+    def wait(ref: ClaimRef) -> None:
+        if ref == slow:
+            reading.set()
+            assert go.wait(30)
+
+    rig.claims.before = wait
+    thread = threading.Thread(target=rig.outcome, args=(slow,))
+    thread.start()
+    assert reading.wait(30)
+    assert len(rig.prepare(quick)) == 2
+    assert rig.unprepare(done) == ""
+    assert slow.uid not in rig.recorded
+    go.set()
+    thread.join(30)
+    assert set(rig.recorded) == {slow.uid, quick.uid}
+
+
+@pytest.mark.fault("K3")
+def test_calls_for_one_claim_follow_one_another(rig: Rig) -> None:
+    ref = rig.claim()
+    go, reading = threading.Event(), threading.Event()
+
+    def wait(ref: ClaimRef) -> None:
+        reading.set()
+        assert go.wait(30)
+
+    rig.claims.before = wait
+    prepare = threading.Thread(target=rig.outcome, args=(ref,))
+    prepare.start()
+    assert reading.wait(30)
+    assert "an earlier call for it is still at work" in rig.outcome(ref, seconds=0.05)[ref.uid]
+    unprepare = threading.Thread(target=rig.unprepare, args=(ref,))
+    unprepare.start()
+    go.set()
+    prepare.join(30)
+    unprepare.join(30)
+    assert rig.recorded == {}
+    assert not rig.spec(ref).exists()
+
+
+@pytest.mark.fault("A15")
+def test_fifty_concurrent_claims_leave_fifty_intact_specs(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, machine(cores=64, threads=2))
+    refs = [rig.claim(number) for number in range(50)]
+    threads = [threading.Thread(target=rig.outcome, args=(ref,)) for ref in refs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert set(rig.cdi.read()) == set(rig.recorded) == {ref.uid for ref in refs}
+    rig.unprepare(refs[7])
+    assert set(rig.cdi.read()) == set(rig.recorded) == {ref.uid for ref in refs if ref != refs[7]}
+
+
+def test_concurrent_calls_share_a_write(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[int] = []
+    go, writing = threading.Event(), threading.Event()
+
+    def slow(path: Path, raw: bytes) -> None:
+        writes.append(len(raw))
+        writing.set()
+        assert go.wait(30)
+        write_durably(path, raw)
+
+    monkeypatch.setattr(ledger, "write_durably", slow)
+    refs = [rig.claim(number) for number in range(8)]
+    threads = [threading.Thread(target=rig.outcome, args=(ref,)) for ref in refs]
+    threads[0].start()
+    assert writing.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    limit = time.monotonic() + 30
+    while len(rig.ledger._waiting) < 7 and time.monotonic() < limit:
+        time.sleep(0.001)
+    go.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(rig.recorded) == 8
+    assert len(writes) == 2
+
+
+def test_what_another_instance_wrote_counts(rig: Rig, tmp_path: Path) -> None:
+    second = Rig.__new__(Rig)
+    second.checkpoint, second.cdi, second.claims = rig.checkpoint, rig.cdi, rig.claims
+    second.topology, second.online = rig.topology, rig.online
+    second.start()
+    a, b, c = (rig.claim(number) for number in (1, 2, 3))
+    assert (rig.prepare(a), second.prepare(b), rig.prepare(c)) == (parse("0,8"), parse("1,9"), parse("2,10"))
+    second.unprepare(a)
+    assert set(rig.recorded) == {b.uid, c.uid}
+    assert rig.unprepare(a) == ""
+    assert rig.prepare(a) == parse("0,8")
+
+
+def test_a_stuck_instance_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "LOCK_WAIT", 0.02)
+    stuck = FileLock(rig.checkpoint.with_name("serialize.lock"))
+    assert stuck.acquire()
+    ref = rig.claim()
+    assert "another dra-cpu has held" in rig.refusal(ref)
+    assert "another dra-cpu has held" in rig.unprepare(ref)
+    stuck.release()
+    rig.prepare(ref)
+
+
+@pytest.mark.fault("S2")
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: path.write_bytes(b"{"), lambda path: path.write_bytes(b"")]
+)
+def test_a_checkpoint_damaged_while_running_is_made_anew_from_memory(rig: Rig, damage: object) -> None:
+    first, second = rig.claim(1), rig.claim(2)
+    rig.prepare(first)
+    damage(rig.checkpoint)  # type: ignore[operator]
+    assert rig.prepare(second) == parse("1,9")
+    assert set(rig.recorded) == {first.uid, second.uid}
+    damage(rig.checkpoint)  # type: ignore[operator]
+    assert rig.unprepare(second) == ""
+    assert set(rig.recorded) == {first.uid}
+
+
+def test_a_checkpoint_of_a_newer_version_is_not_written_over(rig: Rig) -> None:
+    ref = rig.claim()
+    rig.prepare(ref)
+    newer = rig.checkpoint.read_text().replace('"format":1,"readableBy":1', '"format":9,"readableBy":9')
+    rig.checkpoint.write_text(newer)
+    for _ in range(2):
+        assert "run the version that wrote it" in rig.refusal(rig.claim(2))
+        assert "run the version that wrote it" in rig.unprepare(ref)
+    assert rig.checkpoint.read_text() == newer
+
+
+def test_decisions_are_logged_and_no_preparation_ever_is(rig: Rig) -> None:
+    lines: list[str] = []
+    sink = logger.add(lines.append, level=0, diagnose=True)
+    ref = rig.claim()
+    rig.prepare(ref)
+    secret = rig.on_disk().claims[ref.uid].preparation
+    rig.claims.manifests.clear()
+    rig.refusal(ref)
+    rig.unprepare(ref)
+    logger.remove(sink)
+    assert [line.split(" - ", 1)[1].rstrip() for line in lines] == [
+        f"claim {ref} is prepared: CPUs 0,8 (cpudevnuma000)",
+        f"claim {ref} is not prepared: there is no claim c1",
+        f"claim {ref} is unprepared: its CPUs 0,8 are free",
+    ]
+    assert secret not in "".join(lines)
