@@ -1,0 +1,93 @@
+"""The gRPC server on a unix socket of ours: a stale socket is removed, one that somebody serves is left alone (K7)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import quote
+
+import grpc
+
+# sockaddr_un.sun_path has 108 bytes with its NUL (unix(7)).
+SOCKET_PATH_LIMIT = 107
+# Calls that wait for the API server; threads are made when they are needed.
+_WORKERS = 32
+# What calls under way may still take when the server stops.
+_GRACE = 10.0
+
+
+class ServerError(Exception):
+    """The socket can't be served; the message names it and the way out."""
+
+
+class UnixServer:
+    """A gRPC server at `path`, whose directory is made if need be (mode 0750, as the kubelet makes its own)."""
+
+    def __init__(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
+        """Raises ServerError for a path that no socket can have."""
+        check_length(path)
+        self._path = path
+        # No options: the kubelet keeps one idle connection for ever, and must not be cut off (K8).
+        self._server = grpc.server(ThreadPoolExecutor(_WORKERS, thread_name_prefix="kubelet"), handlers)
+        self._bound: tuple[int, int] | None = None
+
+    def start(self) -> None:
+        """Serve; the socket takes calls when this returns. Raises ServerError."""
+        try:
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            _remove_stale(self._path)
+        except OSError as error:
+            raise ServerError(f"the socket {self._path} can't be made: {error.strerror}") from error
+        try:
+            # gRPC decodes the address as a URI.
+            self._server.add_insecure_port(f"unix:{quote(os.fspath(self._path))}")
+            self._server.start()
+            self._bound = _identity(self._path)
+        except (RuntimeError, OSError) as error:
+            raise ServerError(f"the socket {self._path} can't be made: check the directory's mode and mount") from error
+
+    def stop(self) -> None:
+        """Take no more calls, let those under way end, remove the socket."""
+        self._server.stop(_GRACE).wait()
+        try:
+            if self._bound and _identity(self._path) == self._bound:
+                self._path.unlink()
+        except FileNotFoundError:
+            return  # gRPC has removed it
+
+
+def check_length(path: Path) -> None:
+    """Raises ServerError, with the numbers, when `path` is longer than a socket's may be; counted in bytes (A31)."""
+    length = len(os.fsencode(path))
+    if length > SOCKET_PATH_LIMIT:
+        raise ServerError(
+            f"the socket path {path} has {length} bytes, {length - SOCKET_PATH_LIMIT} more than a socket's may have: "
+            "give the kubelet a shorter --root-dir"
+        )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ServerError(f"{path} is no socket: remove it")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass
+        else:
+            raise ServerError(f"another process serves {path}: end it first")
