@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
-from nri_cpu.cpuset import CPUSet
+from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.policy import claiming, proof
 from nri_cpu.policy.claiming import Use
 from nri_cpu.policy.state import (
@@ -33,6 +33,7 @@ from nri_cpu.policy.state import (
     believe,
     derive,
     drop,
+    due,
     put,
 )
 
@@ -50,8 +51,8 @@ def follow(state: State, online: CPUSet, checkpoint: Checkpoint | None) -> State
             for uid, owner in state.owners.items()
             if (record := checkpoint.claims.get(uid)) and record.preparation == owner.preparation
         }
-        state = replace(state, claims=checkpoint.claims, claims_known=True, reserved=checkpoint.reserved, owners=owners)
-    return derive(replace(state, online=online))
+        state = state._replace(claims=checkpoint.claims, claims_known=True, reserved=checkpoint.reserved, owners=owners)
+    return derive(state._replace(online=online))
 
 
 def synchronize(
@@ -66,15 +67,15 @@ def synchronize(
     """
     if not state.claims_known:
         named = {uid for facts in found for uid in proof.mentions(facts.env)}
-        state = replace(state, claims={uid: specs[uid] for uid in named if uid in specs})
+        state = state._replace(claims={uid: specs[uid] for uid in named if uid in specs})
     ended = frozenset(owner.pod_uid for owner in state.owners.values()) - frozenset(pods)
-    state = replace(state, ended=ended, deliveries=())
+    state = state._replace(ended=ended, deliveries=())
     wishes = [(facts, claiming.wish_of_running(state, facts)) for facts in found]
     wanting = [(facts, use) for facts, use in wishes if isinstance(use, Use) and use.claims]
     kept = claiming.assign(state, wanting)
     if not state.claims_known:
         proven = {uid for use in kept.values() for uid in use.claims}
-        state = replace(state, claims={uid: record for uid, record in state.claims.items() if uid in proven})
+        state = state._replace(claims={uid: record for uid, record in state.claims.items() if uid in proven})
 
     notes: list[Note] = []
     containers: dict[str, Container] = {}
@@ -87,12 +88,12 @@ def synchronize(
         given = kept.get(facts.id, Use())
         containers[facts.id] = _track(facts, given, stored=True)
         if given.claims:
-            state = replace(state, owners=claiming.bind(state, facts, given))
+            state = state._replace(owners=claiming.bind(state, facts, given))
     notes += _misplaced(found, containers)
-    state = derive(replace(state, containers=containers, book={}))
+    state = derive(state._replace(containers=containers, shared={}, exclusive={}))
     if not state.pool and not all(container.claims for container in containers.values()):
         notes.append(Note("empty_pool", "no CPU is left for shared containers: they stay where they are"))
-    return _send(_urgent_first(state, found), Decision(notes=tuple(notes)))
+    return _send(believe(state, {EMPTY: _urgent_first(state, found)}), Decision(notes=tuple(notes)))
 
 
 def create(state: State, facts: Facts) -> tuple[State, Decision]:
@@ -107,8 +108,10 @@ def create(state: State, facts: Facts) -> tuple[State, Decision]:
     if problem := _no_room(state, use):
         return _refuse(before, "empty_pool", facts, problem)
     container = _track(facts, use, stored=False)
-    owners = claiming.bind(state, facts, use)
-    made = put(replace(state, owners=owners, ended=state.ended - {facts.pod_uid}), container)
+    owners = claiming.bind(state, facts, use) if use.claims else state.owners
+    made = put(state, container)
+    if owners is not state.owners or state.ended:
+        made = made._replace(owners=owners, ended=state.ended - {facts.pod_uid})
     adjust = made.wanted(container) or None
     notes: tuple[Note, ...] = ()
     if use.claims:
@@ -124,11 +127,11 @@ def created(state: State, facts: Facts) -> State:
     if container is None:
         return _adopt(state, facts)
     confirmed = [delivery for delivery in state.deliveries if delivery.container == facts.id]
-    rest = tuple(delivery for delivery in state.deliveries if delivery.container != facts.id)
-    state = replace(state, deliveries=rest)
+    if confirmed:
+        state = state._replace(deliveries=tuple(d for d in state.deliveries if d.container != facts.id))
     if not container.stored:
         state = put(state, replace(container, stored=True))
-    return believe(state, {**_held(confirmed), facts.id: facts.cpus})
+    return believe(believe(state, _held(confirmed)), {facts.cpus: (facts.id,)})
 
 
 def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decision]:
@@ -140,13 +143,13 @@ def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decisi
     if facts.id not in state.containers:
         state = _adopt(state, facts)
     container = replace(state.containers[facts.id], stored=True)
-    state = believe(put(state, container), {facts.id: facts.cpus})
+    state = believe(put(state, container), {facts.cpus: (facts.id,)})
     state, decision = _send(state, NO_CHANGE, leave_out=facts.id)
     wanted = state.wanted(container)
     if not wanted or wanted == (requested or facts.cpus):
         return state, decision
     own: Updates = ((wanted, (facts.id,)),)
-    state = replace(state, deliveries=(*state.deliveries, Delivery(own)))
+    state = state._replace(deliveries=(*state.deliveries, Delivery(own)))
     return state, replace(decision, updates=(*decision.updates, *own))
 
 
@@ -169,7 +172,7 @@ def pod_ended(state: State, pod_uid: str, sandbox: str, *, removed: bool) -> Sta
             if removed or not container.stored:
                 state = drop(state, container.id)
     if pod_uid and any(owner.pod_uid == pod_uid for owner in state.owners.values()):
-        return replace(state, ended=state.ended | {pod_uid})
+        return state._replace(ended=state.ended | {pod_uid})
     return state
 
 
@@ -179,12 +182,12 @@ def heard(state: State) -> State:
     if not confirmed:
         return state
     rest = tuple(delivery for delivery in state.deliveries if delivery.container)
-    return believe(replace(state, deliveries=rest), _held(confirmed))
+    return believe(state._replace(deliveries=rest), _held(confirmed))
 
 
 def disconnected(state: State) -> State:
     """The connection is lost: no answer under way is known to have arrived. The next Synchronize tells what is."""
-    return replace(state, deliveries=())
+    return state._replace(deliveries=())
 
 
 def title(facts: Facts) -> str:
@@ -200,52 +203,35 @@ def _adopt(state: State, facts: Facts) -> State:
     use = claiming.wish_of_running(state, facts)
     if isinstance(use, str) or claiming.objection(state, facts, use):
         use = Use()
-    state = replace(state, owners=claiming.bind(state, facts, use))
-    return believe(put(state, _track(facts, use, stored=True)), {facts.id: facts.cpus})
+    state = state._replace(owners=claiming.bind(state, facts, use))
+    return believe(put(state, _track(facts, use, stored=True)), {facts.cpus: (facts.id,)})
 
 
 def _without_ghosts(state: State, facts: Facts) -> State:
     """Forget earlier creations of this container that the runtime never reported as done: they failed without a word
     (CRI-O sends no Stop for a creation that failed within NRI)."""
-    key = (facts.pod_uid, facts.name)
-    for ghost in [c.id for c in state.containers.values() if not c.stored and c.key == key]:
-        state = drop(state, ghost)
+    for creation in state.deliveries:
+        ghost = state.containers.get(creation.container)
+        if ghost and not ghost.stored and ghost.key == (facts.pod_uid, facts.name):
+            state = drop(state, ghost.id)
     return state
 
 
-def _held(deliveries: Sequence[Delivery]) -> dict[str, CPUSet]:
-    """What the runtime holds when these replies were applied, by container id."""
-    held: dict[str, CPUSet] = {}
+def _held(deliveries: Sequence[Delivery]) -> dict[CPUSet, list[str]]:
+    """What the runtime holds when these replies were applied."""
+    held: dict[CPUSet, list[str]] = {}
     for delivery in deliveries:
         for cpus, ids in delivery.updates:
-            held.update(dict.fromkeys(ids, cpus))
+            held.setdefault(cpus, []).extend(ids)
     return held
 
 
 def _send(state: State, decision: Decision, *, creating: str = "", leave_out: str = "") -> tuple[State, Decision]:
     """Put all updates that are due into the answer, and remember what was sent until it is known to have arrived."""
-    updates = _due(state, leave_out)
-    sent = updates
-    if creating and decision.adjust:
-        sent = (*updates, (decision.adjust, (creating,)))
-    if sent:
-        state = replace(state, deliveries=(*state.deliveries, Delivery(sent, creating)))
-    return state, replace(decision, updates=updates)
-
-
-def _due(state: State, leave_out: str) -> Updates:
-    """Updates for every container that is behind: first those that must leave a CPU, then those that only gain some."""
-    if not state.behind:
-        return ()
-    shrinking: dict[CPUSet, list[str]] = {}
-    growing: dict[CPUSet, list[str]] = {}
-    for container in state.containers.values():
-        if container.id in state.behind and container.id != leave_out:
-            wanted = state.wanted(container)
-            known = state.book.get(container.id)
-            kind = growing if known and known <= wanted else shrinking
-            kind.setdefault(wanted, []).append(container.id)
-    return tuple((cpus, tuple(ids)) for kind in (shrinking, growing) for cpus, ids in kind.items())
+    updates = due(state, leave_out)
+    if updates or creating:
+        state = state._replace(deliveries=(*state.deliveries, Delivery(updates, creating)))
+    return state, replace(decision, updates=updates) if updates else decision
 
 
 def _no_room(state: State, use: Use) -> str:
@@ -266,15 +252,13 @@ def _refuse(state: State, kind: str, facts: Facts, text: str) -> tuple[State, De
     return state, Decision(refusal=text, notes=(Note(kind, f"{title(facts)} is refused: {text}"),))
 
 
-def _urgent_first(state: State, found: Sequence[Facts]) -> State:
-    """Containers that must leave a CPU before those that only gain some: the runtime applies updates one by one."""
+def _urgent_first(state: State, found: Sequence[Facts]) -> list[str]:
+    """The containers' ids, those that must leave a CPU first: the runtime applies updates one by one."""
 
-    def can_wait(container: Container) -> bool:
-        cpus = listed[container.id]
-        return bool(cpus) and cpus <= state.wanted(container)
+    def can_wait(facts: Facts) -> bool:
+        return bool(facts.cpus) and facts.cpus <= state.wanted(state.containers[facts.id])
 
-    listed = {facts.id: facts.cpus for facts in found}
-    return replace(state, containers={c.id: c for c in sorted(state.containers.values(), key=can_wait)})
+    return [facts.id for facts in sorted(found, key=can_wait)]
 
 
 def _misplaced(found: Sequence[Facts], containers: Mapping[str, Container]) -> list[Note]:

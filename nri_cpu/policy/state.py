@@ -1,14 +1,15 @@
 """What the policy knows, as values: containers, owners, what the runtime was sent and what it is known to hold.
 
-A State is never changed; every event makes a new one. What is derived in it is made by `derive`, and kept up by `put`,
-`drop` and `believe`, after which it is what `derive` would make.
+A State is never changed; every event makes a new one, by the functions below alone, which keep what is derived in it
+as `derive` would make it. Thousands of shared containers differ in nothing but their ids, so they are kept by what the
+runtime holds for them: a change of the pool then costs a hook a few steps, not one for each container.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
 from nri_cpu.cpuset import EMPTY, CPUSet
@@ -18,6 +19,9 @@ _Value = TypeVar("_Value")
 # Container ids by the cpuset that they are to get, in the order in which the runtime is to apply them. An id stands in
 # it once, and no cpuset is empty (nri-protocol: two updates for one container conflict; "" means "leave as is").
 Updates = tuple[tuple[CPUSet, tuple[str, ...]], ...]
+
+# Ids of containers, in order, by the cpuset that they have in common.
+Groups = Mapping[CPUSet, Mapping[str, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +90,23 @@ class Decision:
     notes: tuple[Note, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+# A named tuple: hooks make several States each, and a frozen dataclass of this size takes three times as long.
+class State(NamedTuple):
     """Everything that decisions depend on. Mappings keep the order in which containers came; none is changed."""
 
     online: CPUSet = EMPTY
     reserved: CPUSet = EMPTY
-    claims: Mapping[str, ClaimRecord] = field(default_factory=dict)  # prepared ones, by UID
+    claims: Mapping[str, ClaimRecord] = {}  # prepared ones, by UID
     claims_known: bool = False  # false until a checkpoint has been read: absent is never read as empty
-    owners: Mapping[str, Owner] = field(default_factory=dict)  # by claim UID
+    owners: Mapping[str, Owner] = {}  # by claim UID
     ended: frozenset[str] = frozenset()  # UIDs of owners' pods whose sandbox was stopped, removed, or is not listed
-    containers: Mapping[str, Container] = field(default_factory=dict)  # by id
-    book: Mapping[str, CPUSet] = field(default_factory=dict)  # what the runtime is known to hold, by id
-    deliveries: tuple[Delivery, ...] = ()  # what was sent and is not confirmed
+    containers: Mapping[str, Container] = {}  # by id
+    shared: Mapping[CPUSet, Mapping[str, None]] = {}  # Groups of stored shared containers by what the runtime holds
+    exclusive: Mapping[str, CPUSet] = {}  # what the runtime holds for the stored claim containers, by id
+    deliveries: tuple[Delivery, ...] = ()  # what was sent and is not confirmed; one for each creation under way
     # Derived from the rest, kept because hooks have no time to make them anew:
-    claimed: Mapping[str, Container] = field(default_factory=dict)  # the containers that have claims
+    claimed: Mapping[str, Container] = {}  # the containers that have claims
     pool: CPUSet = EMPTY  # where shared containers belong; empty: there is no such place
-    behind: frozenset[str] = frozenset()  # ids of stored containers that the runtime must be told about
 
     def wanted(self, container: Container) -> CPUSet:
         """Where the container belongs; empty when there is no such place, and then it is left alone.
@@ -114,44 +118,81 @@ class State:
 
 
 def derive(state: State) -> State:
-    """The state with `claimed`, `pool` and `behind` made anew from all the rest."""
-    state = replace(state, claimed={c.id: c for c in state.containers.values() if c.claims})
-    state = replace(state, pool=shared_pool(state))
-    return replace(state, behind=frozenset(c.id for c in state.containers.values() if is_behind(state, c)))
+    """The state with `claimed` and `pool` made anew from all the rest."""
+    claimed = {c.id: c for c in state.containers.values() if c.claims}
+    return state._replace(claimed=claimed, pool=_shared_pool(state, claimed))
 
 
 def put(state: State, container: Container) -> State:
-    """The state with this container new or changed; as `derive` would have it, but only what changes is made."""
-    claimed = {**state.claimed, container.id: container} if container.claims else state.claimed
-    state = replace(state, containers={**state.containers, container.id: container}, claimed=claimed)
-    if not container.own.isdisjoint(state.pool):
-        return derive(state)
-    return _judge(state, container)
+    """The state with this container new, or changed; its claims stay the same."""
+    containers = {**state.containers, container.id: container}
+    if not container.claims:
+        return state._replace(containers=containers)
+    state = state._replace(containers=containers, claimed={**state.claimed, container.id: container})
+    return state if container.own.isdisjoint(state.pool) else derive(state)
 
 
 def drop(state: State, container_id: str) -> State:
-    """The state without this container and all that is known of it; as `derive` would have it."""
-    deliveries = tuple(delivery for delivery in state.deliveries if delivery.container != container_id)
+    """The state without this container and all that is known of it."""
+    deliveries = state.deliveries
+    if any(delivery.container == container_id for delivery in deliveries):
+        deliveries = tuple(delivery for delivery in deliveries if delivery.container != container_id)
     gone = state.containers.get(container_id)
     if gone is None:
-        return replace(state, deliveries=deliveries)
-    state = replace(
-        state,
+        return state._replace(deliveries=deliveries)
+    containers = _without(state.containers, container_id)
+    if not gone.claims:
+        return state._replace(
+            deliveries=deliveries, containers=containers, shared=_moved_out(state.shared, {container_id: None})
+        )
+    state = state._replace(
         deliveries=deliveries,
-        containers=_without(state.containers, container_id),
-        book=_without(state.book, container_id),
-        claimed=_without(state.claimed, container_id) if gone.claims else state.claimed,
-        behind=state.behind - {container_id},
+        containers=containers,
+        claimed=_without(state.claimed, container_id),
+        exclusive=_without(state.exclusive, container_id),
     )
     return state if gone.own <= prepared(state) else derive(state)
 
 
-def believe(state: State, held: Mapping[str, CPUSet]) -> State:
-    """The state in which the runtime is known to hold these cpusets; ids of containers that are gone are left out."""
-    held = {container_id: cpus for container_id, cpus in held.items() if container_id in state.containers}
-    state = replace(state, book={**state.book, **held})
-    late = frozenset(known for known in held if is_behind(state, state.containers[known]))
-    return replace(state, behind=(state.behind - held.keys()) | late)
+def believe(state: State, held: Mapping[CPUSet, Iterable[str]]) -> State:
+    """The state in which the runtime is known to hold these cpusets for these containers; those that are gone, or that
+    the runtime has not stored, are left out. An empty cpuset: it holds none."""
+    shared, exclusive = state.shared, state.exclusive
+    for cpus, ids in held.items():
+        moved: dict[str, None] = {}
+        for container_id in ids:
+            container = state.containers.get(container_id)
+            if container is None or not container.stored:
+                continue
+            if container.claims:
+                exclusive = {**exclusive, container_id: cpus}
+            else:
+                moved[container_id] = None
+        if moved:
+            shared = _moved_out(shared, moved)
+            shared[cpus] = {**shared.get(cpus, {}), **moved}
+    return state._replace(shared=shared, exclusive=exclusive)
+
+
+def due(state: State, leave_out: str = "") -> Updates:
+    """Updates for every stored container for which the runtime is not known to hold what it should have: first those
+    that must leave a CPU, then those that only gain some."""
+    shrinking: list[tuple[CPUSet, tuple[str, ...]]] = []
+    growing: list[tuple[CPUSet, tuple[str, ...]]] = []
+
+    def sort_in(known: CPUSet, wanted: CPUSet, ids: Iterable[str]) -> None:
+        if (
+            wanted
+            and known != wanted
+            and (told := tuple(i for i in ids if i != leave_out) if leave_out else tuple(ids))
+        ):
+            (growing if known and known <= wanted else shrinking).append((wanted, told))
+
+    for container_id, known in state.exclusive.items():
+        sort_in(known, state.wanted(state.containers[container_id]), (container_id,))
+    for known, ids in state.shared.items():
+        sort_in(known, state.pool, ids)
+    return (*shrinking, *growing)
 
 
 def prepared(state: State) -> CPUSet:
@@ -162,28 +203,30 @@ def prepared(state: State) -> CPUSet:
     return cpus
 
 
-def shared_pool(state: State) -> CPUSet:
+def _shared_pool(state: State, claimed: Mapping[str, Container]) -> CPUSet:
     """CPUs for shared containers: on line, not reserved, in no prepared claim, of no living claim container.
 
     With none left, the reserved CPUs (feature E3); with none there either, empty.
     """
     taken = prepared(state)
-    for container in state.claimed.values():
+    for container in claimed.values():
         taken |= container.own
     free = state.online - taken
     return (free - state.reserved) or (free & state.reserved)
 
 
-def is_behind(state: State, container: Container) -> bool:
-    """Whether the runtime is not known to hold the container's wanted cpuset, and can be told."""
-    wanted = state.wanted(container)
-    return container.stored and bool(wanted) and state.book.get(container.id) != wanted
-
-
-def _judge(state: State, container: Container) -> State:
-    if is_behind(state, container):
-        return replace(state, behind=state.behind | {container.id})
-    return replace(state, behind=state.behind - {container.id})
+def _moved_out(
+    shared: Mapping[CPUSet, Mapping[str, None]], ids: Mapping[str, None]
+) -> dict[CPUSet, Mapping[str, None]]:
+    """The groups without these ids, and without groups that have become empty."""
+    left: dict[CPUSet, Mapping[str, None]] = {}
+    for cpus, group in shared.items():
+        rest = dict(group)
+        for container_id in ids:
+            rest.pop(container_id, None)
+        if rest:
+            left[cpus] = rest
+    return left
 
 
 def _without(mapping: Mapping[str, _Value], key: str) -> dict[str, _Value]:

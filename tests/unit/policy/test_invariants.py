@@ -104,7 +104,13 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def what_is_derived_is_as_made_anew(self) -> None:
-        assert self.desk.state == derive(self.desk.state)
+        state = self.desk.state
+        assert state == derive(state)
+        grouped = [container_id for group in state.shared.values() for container_id in group]
+        stored = {c.id for c in state.containers.values() if c.stored}
+        assert sorted([*grouped, *state.exclusive]) == sorted(stored)
+        assert set(state.exclusive) == stored & set(state.claimed)
+        assert all(state.shared.values())
 
     @invariant()
     def the_pool_touches_no_claim_and_no_reserved_cpu_while_it_has_others(self) -> None:

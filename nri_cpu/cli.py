@@ -1,0 +1,207 @@
+"""The nri-cpu command: arguments, logs, signals, and exit codes (0 done, 1 failed, 2 wrong usage or configuration)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loguru import logger
+
+from nri_cpu import __version__
+from nri_cpu.checkpoint.errors import CheckpointError
+from nri_cpu.checkpoint.watch import DirectoryWatch
+from nri_cpu.config import Config, ConfigError, load
+from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.files import Files, Places
+from nri_cpu.nri.endpoint import Endpoint, InheritedFd, SocketPath
+from nri_cpu.nri.errors import EndpointError, IdentityError
+from nri_cpu.nri.runner import serve
+from nri_cpu.plugin import Plugin
+
+SOCKET = "/var/run/nri/nri.sock"
+CONFIG = Path("/etc/dra-cpu/config.yaml")
+LOG_OF_LAUNCHED = Path("/var/log/nri-cpu.log")
+
+# A standby looks this often, in seconds, whether the nri-cpu before it has ended.
+_STANDBY = 0.5
+
+
+class UsageError(Exception):
+    """Arguments or configuration that can't be used; one line that names the thing and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `nri-cpu run` needs to know, from defaults, file and arguments, in this order."""
+
+    endpoint: Endpoint
+    name: str
+    index: str
+    places: Places
+    reserved: CPUSet
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    launched = "NRI_PLUGIN_SOCKET" in os.environ
+    if launched and not arguments:
+        arguments = ["run"]
+    options = _parser().parse_args(arguments)
+    try:
+        _log_to(options.log_format, LOG_OF_LAUNCHED if launched else None)
+        settings = settings_of(options, os.environ)
+        asyncio.run(_run(settings))
+    except (UsageError, IdentityError) as error:
+        return _fail(2, error)
+    except (CheckpointError, EndpointError) as error:
+        return _fail(1, error)
+    return 0
+
+
+def _fail(code: int, error: Exception) -> int:
+    print(f"nri-cpu: {error}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("nri-cpu", description="Exclusive CPUs for containers: the NRI plugin.")
+    parser.add_argument("--version", action="version", version=f"nri-cpu {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="serve the container runtime until SIGTERM")
+    run.add_argument("--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
+    run.add_argument("--socket", default=SOCKET, metavar="PATH", help="the runtime's NRI socket")
+    run.add_argument("--index", default="10", metavar="NN", help="two digits: the place among plugins (%(default)s)")
+    run.add_argument("--name", default="nri-cpu", metavar="NAME", help="the plugin's name (%(default)s)")
+    run.add_argument("--checkpoint", type=Path, metavar="FILE", help="prepared claims, as dra-cpu writes them")
+    run.add_argument("--reserved-cpus", metavar="LIST", help="CPUs for nobody, until a checkpoint tells them")
+    run.add_argument("--log-format", choices=("text", "json"), default="text")
+    return parser
+
+
+def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
+    """Raises UsageError."""
+    try:
+        config = load(options.config) if options.config else load(CONFIG) if CONFIG.exists() else Config()
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    places = Places(host=Path(env.get("HOST_ROOT") or "/")).configured(config)
+    if options.checkpoint:
+        places = replace(places, checkpoint=options.checkpoint)
+    reserved = config.reserved_cpus or EMPTY
+    if options.reserved_cpus is not None:
+        try:
+            reserved = CPUSet.parse(options.reserved_cpus)
+        except CPUSetError as error:
+            raise UsageError(f"--reserved-cpus: {error}") from None
+    return Settings(_endpoint(options, env), options.name, options.index, places, reserved)
+
+
+def _socket(path: str) -> SocketPath:
+    try:
+        return SocketPath(path)
+    except EndpointError as error:
+        raise UsageError(f"--socket: {error}") from None
+
+
+def _endpoint(options: argparse.Namespace, env: Mapping[str, str]) -> Endpoint:
+    inherited = env.get("NRI_PLUGIN_SOCKET")
+    if inherited is None:
+        return _socket(options.socket)
+    if not inherited.isascii() or not inherited.isdigit():
+        raise UsageError(
+            f"NRI_PLUGIN_SOCKET={inherited!r} is not a file descriptor: the container runtime sets it when it starts "
+            "a plugin; unset it to connect to a socket"
+        )
+    options.name = env.get("NRI_PLUGIN_NAME") or options.name
+    options.index = env.get("NRI_PLUGIN_IDX") or options.index
+    return InheritedFd(int(inherited))
+
+
+def _log_to(kind: str, file: Path | None) -> None:
+    logger.remove()
+    shape = "{time:YYYY-MM-DDTHH:mm:ss.SSSZ} {level: <7} {message}"
+    target = file or sys.stderr
+    try:
+        logger.add(target, format=shape, serialize=kind == "json", level="INFO", diagnose=False, backtrace=False)
+    except OSError as error:
+        raise UsageError(f"can't write the log {file}: {error.strerror}") from None
+
+
+async def _run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; a second one kills, by the signal's own effect."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def end() -> None:
+        stop.set()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(one)
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, end)
+    files = Files(settings.places)
+    await _become_the_one(files, stop)
+    if stop.is_set():
+        return
+    plugin = Plugin(files, settings.reserved, loop.call_later)
+    follower = _Follower(plugin, loop)
+    plugin.moved = follower.watch
+    follower.watch(settings.places.checkpoint.parent)
+    try:
+        await serve(plugin, settings.endpoint, name=settings.name, index=settings.index, stop=stop)
+    finally:
+        follower.end()
+        plugin.close()
+
+
+class _Follower:
+    """Lets the plugin know at once of a new checkpoint; without inotify it notices at the runtime's next event."""
+
+    def __init__(self, plugin: Plugin, loop: asyncio.AbstractEventLoop) -> None:
+        self._plugin = plugin
+        self._loop = loop
+        self._watch: DirectoryWatch | None = None
+
+    def watch(self, directory: Path) -> None:
+        self.end()
+        try:
+            self._watch = DirectoryWatch(directory)
+        except CheckpointError as error:
+            logger.warning("{}; a new checkpoint is noticed at the runtime's next event", error)
+        else:
+            self._loop.add_reader(self._watch.fileno(), self._changed, self._watch)
+
+    def end(self) -> None:
+        if self._watch:
+            self._loop.remove_reader(self._watch.fileno())
+            self._watch.close()
+            self._watch = None
+
+    def _changed(self, watch: DirectoryWatch) -> None:
+        try:
+            news = watch.read()
+        except CheckpointError as error:
+            logger.warning("{}; a new checkpoint is noticed at the runtime's next event", error)
+            self.end()
+            news = True
+        if news:
+            self._plugin.follow()
+
+
+async def _become_the_one(files: Files, stop: asyncio.Event) -> None:
+    """Wait, without touching the runtime, until no other nri-cpu is connected (design: upgrade without a gap)."""
+    told = False
+    while not stop.is_set() and not files.running.acquire():
+        if not told:
+            logger.info("another nri-cpu holds {}: waiting as standby", files.places.running_lock)
+            told = True
+        try:
+            await asyncio.wait_for(stop.wait(), _STANDBY)
+        except TimeoutError:
+            continue

@@ -1,0 +1,124 @@
+"""The files of nri-cpu: what it reads of dra-cpu and of the kernel, what it writes, and its two locks.
+
+They lie in the checkpoint's directory (design: one directory is what gets mounted, not files).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loguru import logger
+
+from nri_cpu.checkpoint.boot import boot_id
+from nri_cpu.checkpoint.cdi import read_specs
+from nri_cpu.checkpoint.codec import owners_to_bytes
+from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
+from nri_cpu.checkpoint.files import ensure_directory, read_owners
+from nri_cpu.checkpoint.files import replace as replace_file
+from nri_cpu.checkpoint.follow import CheckpointFile
+from nri_cpu.checkpoint.locks import FileLock
+from nri_cpu.checkpoint.model import ClaimRecord, Owner, Owners
+from nri_cpu.config import Config
+from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+
+CHECKPOINT = Path("/var/lib/dra-cpu/checkpoint.json")
+CDI_DIRECTORY = Path("/var/run/cdi")
+
+# The longest list of CPUs that a kernel shows: every other one of 8192, in bytes.
+_LONGEST_LIST = 24576
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where things are. `host` is what stands before /sys and /proc (HOST_ROOT)."""
+
+    checkpoint: Path = CHECKPOINT
+    cdi_directory: Path = CDI_DIRECTORY
+    host: Path = Path("/")
+
+    def configured(self, config: Config) -> Places:
+        """These places with those that the configuration names."""
+        return replace(
+            self,
+            checkpoint=config.checkpoint or self.checkpoint,
+            cdi_directory=config.cdi_dir or self.cdi_directory,
+        )
+
+    @property
+    def running_lock(self) -> Path:
+        """Held by the one nri-cpu that is connected."""
+        return self.checkpoint.with_name("nri-cpu.lock")
+
+
+class Files:
+    """The rim of the plugin. Nothing here waits: no fsync, no lock that another process holds."""
+
+    def __init__(self, places: Places) -> None:
+        """Raises CheckpointError if the directory can't be made."""
+        self.places = places
+        ensure_directory(places.checkpoint.parent)
+        self.checkpoint = CheckpointFile(places.checkpoint)
+        self.running = FileLock(places.running_lock)
+        self.synchronized = FileLock(places.checkpoint.with_name("synchronized.lock"))
+        self._owners = places.checkpoint.with_name("owners.json")
+        self._boot_id = boot_id()
+        self._online_path = os.fspath(places.host / "sys/devices/system/cpu/online")
+        self._online_file: int | None = None
+        self._online_text = b""
+        self._online_told = False  # that it can't be read
+        self._online = EMPTY
+
+    def online(self) -> CPUSet:
+        """CPUs on line now; if the kernel's list can't be read, as last known.
+
+        The file stays open: sysfs makes its text anew when it is read from the start.
+        """
+        try:
+            if self._online_file is None:
+                self._online_file = os.open(self._online_path, os.O_RDONLY | os.O_CLOEXEC)
+            text = os.pread(self._online_file, _LONGEST_LIST, 0)
+            if text != self._online_text:
+                self._online = CPUSet.parse(text.decode("ascii", "replace"))
+                self._online_text = text
+                self._online_told = False
+        except (OSError, CPUSetError) as error:
+            if not self._online_told:
+                self._online_told = True
+                logger.error(
+                    "can't read {}: {}; CPUs on line as last known: {}", self._online_path, error, self._online
+                )
+        return self._online
+
+    def read_owners(self) -> Mapping[str, Owner]:
+        """Owners of this boot. None is no loss: they come from the containers that the runtime lists."""
+        try:
+            owners, boot = read_owners(self._owners)
+        except CheckpointMissing:
+            return {}
+        except CheckpointError as error:
+            logger.warning("{}; owners will be taken from running containers", error)
+            return {}
+        return owners.owners if boot == self._boot_id else {}
+
+    def write_owners(self, owners: Mapping[str, Owner]) -> None:
+        """Let others see who owns what. A failure is told and survived: the owners in memory count."""
+        try:
+            replace_file(self._owners, owners_to_bytes(Owners(owners), self._boot_id))
+        except CheckpointError as error:
+            logger.error("{}", error)
+
+    def read_specs(self) -> Mapping[str, ClaimRecord]:
+        """Claims by their CDI specs, for a start without a checkpoint."""
+        return read_specs(self.places.cdi_directory)
+
+    def close(self) -> None:
+        """Give up the locks and the checkpoint."""
+        self.synchronized.release()
+        self.running.release()
+        self.checkpoint.close()
+        if self._online_file is not None:
+            os.close(self._online_file)
+            self._online_file = None

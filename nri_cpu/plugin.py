@@ -1,0 +1,209 @@
+"""The plugin: NRI's hooks on one side, the policy on the other, and the files that they share with dra-cpu.
+
+A hook answers from memory, one stat of the checkpoint and one read of the list of CPUs on line (those whose answer says
+nothing, from memory alone). It logs, and writes owners.json, when its answer is out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from loguru import logger
+
+from nri_cpu.checkpoint.errors import CheckpointError
+from nri_cpu.config import Config, ConfigError, parse
+from nri_cpu.cpuset import CPUSet
+from nri_cpu.facts import cpus, facts, pod_uid
+from nri_cpu.files import Files
+from nri_cpu.nri.hooks import HookError, Updates
+from nri_cpu.nri.nri_pb2 import (
+    POST_CREATE_CONTAINER,
+    REMOVE_CONTAINER,
+    REMOVE_POD_SANDBOX,
+    STOP_POD_SANDBOX,
+    Container,
+    LinuxResources,
+    PodSandbox,
+)
+from nri_cpu.nri.runtime import Runtime
+from nri_cpu.policy import events
+from nri_cpu.policy.state import Decision, Note, State, drop
+
+# asyncio's call_later: a delay in seconds, and what is to be done then.
+Later = Callable[[float, Callable[[], None]], object]
+
+# How long after an answer what it leaves to do is done: the next events of a container's start come at once. Seconds.
+_AFTERWARDS = 0.02
+
+# How long until a lock is tried again that dra-cpu looks at for a moment.
+_LOCK_RETRY = 0.01
+
+
+class Plugin:
+    """Hooks of NRI (nri_cpu.nri.hooks.Hooks). `later` is given what can wait until the answer is out."""
+
+    def __init__(self, files: Files, reserved: CPUSet, later: Later) -> None:
+        self._later = later
+        self._in_runtime = False
+        self._owners_due = False  # to be written
+        self._runtime = "the runtime"
+        self.moved: Callable[[Path], None] = lambda _: None
+        """Called with the checkpoint's directory when the runtime's configuration names another one."""
+        self.counts: Counter[str] = Counter()
+        """Everything that people are told of, by kind (policy.state.Note)."""
+        self._start(files, reserved)
+
+    def _start(self, files: Files, reserved: CPUSet) -> None:
+        self._files = files
+        self._own_reserved = reserved
+        self._owners = files.read_owners()
+        self._state = State(online=files.online(), reserved=reserved, owners=self._owners)
+        self.follow()
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def close(self) -> None:
+        if self._owners_due:
+            self._write_owners()
+        self._files.close()
+
+    def follow(self) -> None:
+        """Take in a checkpoint or a list of CPUs on line that has changed. Cheap when neither has."""
+        checkpoint = None
+        try:
+            checkpoint = self._files.checkpoint.poll()
+        except CheckpointError as error:
+            self.counts["checkpoint_unreadable"] += 1
+            kept = "what it last said holds" if self._state.claims_known else "no claim is known"
+            self._later(0, partial(logger.error, "{}; until then {}", error, kept))
+        online = self._files.online()
+        if checkpoint is None and online == self._state.online:
+            return
+        before = self._state
+        self._state = events.follow(before, online, checkpoint)
+        self._later(0, partial(self._tell_change, before, self._state))
+
+    # Hooks
+
+    def configure(self, runtime: Runtime, config: str) -> None:
+        """`config`, which a runtime gives to a plugin that it has started, goes over our own file."""
+        self._runtime = f"{runtime.name} {runtime.version}"
+        if config.strip():
+            try:
+                self._reconfigure(parse(config, "the plugin's configuration from the runtime"))
+            except (ConfigError, CheckpointError) as error:
+                raise HookError(str(error)) from None
+
+    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Updates:
+        self.follow()
+        by_id = {pod.id: pod for pod in pods}
+        found = [facts(by_id.get(c.pod_sandbox_id, PodSandbox()), c) for c in containers]
+        specs = {} if self._state.claims_known else self._files.read_specs()
+        self._state, decision = events.synchronize(self._state, [pod_uid(pod) for pod in pods], found, specs)
+        self._settle(decision)
+        logger.info(
+            "synchronized with {}: {} pods, {} containers, {} of them with claims; shared pool {}",
+            self._runtime, len(pods), len(found), len(self._state.claimed), self._state.pool or "empty",
+        )  # fmt: skip
+        return decision.updates
+
+    def create_container(self, pod: PodSandbox, container: Container) -> tuple[CPUSet | None, Updates]:
+        self._hear()
+        self._state, decision = events.create(self._state, facts(pod, container))
+        self._settle(decision)
+        if decision.refusal:
+            raise HookError(decision.refusal)
+        return decision.adjust, decision.updates
+
+    def update_container(self, pod: PodSandbox, container: Container, resources: LinuxResources) -> Updates:
+        self._hear()
+        requested = cpus(resources.cpu.cpus)
+        self._state, decision = events.update(self._state, facts(pod, container), requested)
+        self._settle(decision)
+        return decision.updates
+
+    def stop_container(self, pod: PodSandbox, container: Container) -> Updates:
+        self._hear()
+        self._state, decision = events.ended(self._state, container.id)
+        self._settle(decision)
+        return decision.updates
+
+    def notify(self, event: int, pod: PodSandbox, container: Container | None) -> None:
+        self._state = events.heard(self._state)
+        if event == POST_CREATE_CONTAINER and container is not None:
+            self._state = events.created(self._state, facts(pod, container))
+            self._settle(Decision())
+        elif event == REMOVE_CONTAINER and container is not None:
+            self._state = drop(self._state, container.id)
+        elif event in (STOP_POD_SANDBOX, REMOVE_POD_SANDBOX):
+            removed = event == REMOVE_POD_SANDBOX
+            self._state = events.pod_ended(self._state, pod.uid, pod.id, removed=removed)
+
+    def synchronized(self) -> None:
+        self._in_runtime = True
+        self._take_lock()
+
+    def disconnected(self, reason: str) -> None:
+        self._in_runtime = False
+        self._files.synchronized.release()
+        self._state = events.disconnected(self._state)
+        logger.warning("disconnected from {}: {}", self._runtime, reason)
+
+    def _reconfigure(self, config: Config) -> None:
+        places = self._files.places.configured(config)
+        reserved = self._own_reserved if config.reserved_cpus is None else config.reserved_cpus
+        files = self._files
+        if places != files.places:
+            files = Files(places)
+            if places.checkpoint.parent != self._files.places.checkpoint.parent and not files.running.acquire():
+                raise HookError(f"another nri-cpu holds {places.running_lock}: end it, or name another checkpoint")
+            self._files.close()
+            self.moved(places.checkpoint.parent)
+        self._start(files, reserved)
+
+    # What hooks have in common
+
+    def _take_lock(self) -> None:
+        """Tell dra-cpu that we are in the runtime (feature E6)."""
+        if self._in_runtime and not self._files.synchronized.acquire():
+            self._later(_LOCK_RETRY, self._take_lock)
+
+    def _hear(self) -> None:
+        self.follow()
+        self._state = events.heard(self._state)
+
+    def _settle(self, decision: Decision) -> None:
+        """What an answer leaves to do. owners.json waits too, since a hook does not write: owners that a crash in between
+        loses are taken from the containers that the runtime lists then."""
+        if self._state.owners is not self._owners:
+            if self._state.owners != self._owners and not self._owners_due:
+                self._owners_due = True
+                self._later(_AFTERWARDS, self._write_owners)
+            self._owners = self._state.owners
+        if decision.notes:
+            self.counts.update(note.kind for note in decision.notes)
+            self._later(_AFTERWARDS, partial(_tell, decision.notes))
+
+    def _write_owners(self) -> None:
+        self._owners_due = False
+        self._files.write_owners(self._state.owners)
+
+    def _tell_change(self, before: State, now: State) -> None:
+        if before.pool != now.pool:
+            logger.info("shared pool is now {}, was {}", now.pool or "empty", before.pool or "empty")
+        if now.reserved != self._own_reserved and self._own_reserved and now.reserved != before.reserved:
+            self.counts["reserved_differ"] += 1
+            logger.warning(
+                "reserved CPUs are {} by the checkpoint, and {} by this process's own setting, which does not count: "
+                "set both alike", now.reserved or "none", self._own_reserved,
+            )  # fmt: skip
+
+
+def _tell(notes: Sequence[Note]) -> None:
+    for note in notes:
+        logger.log("INFO" if note.kind == "exclusive" else "WARNING", "{}", note.text)
