@@ -74,7 +74,7 @@ def _specs(cdi: CdiDirectory) -> tuple[Mapping[str, ClaimRecord], CheckpointErro
 
 def _tell(path: Path, error: CheckpointError, specs: int) -> None:
     if isinstance(error, CheckpointMissing):
-        logger.info("{} does not exist: made from {} CDI specs of ours", path, specs)
+        logger.info("{} does not exist: starting with the {} claims that have CDI specs of ours", path, specs)
     else:
         logger.error("{}. It is {} now; made anew from {} CDI specs of ours", error, move_aside(path), specs)
 

@@ -51,7 +51,7 @@ def rig(tmp_path: Path) -> Rig:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "kubelet/plugins/dra.cpu/dra.sock"
+    return tmp_path / "dra/dra.sock"
 
 
 @pytest.fixture

@@ -1,0 +1,250 @@
+"""The dra-cpu command: arguments, logs, signals, and exit codes (0 done, 1 failed, 2 wrong usage or configuration)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from loguru import logger
+
+from dra.cdi import CdiDirectory
+from dra.claims import ClaimError, ClaimSource
+from dra.claims_dir import ClaimsDir
+from dra.devices import DeviceMode
+from dra.prepare.choice import Node
+from dra.prepare.ledger import Ledger
+from dra.prepare.preparer import Preparer
+from dra.prepare.start import recover
+from nri_cpu import __version__
+from nri_cpu.checkpoint.boot import boot_id
+from nri_cpu.checkpoint.errors import CheckpointError
+from nri_cpu.config import Config, ConfigError, load
+from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.topology import Topology, TopologyError, read_online, read_topology
+
+CONFIG = Path("/etc/dra-cpu/config.yaml")
+CHECKPOINT = Path("/var/lib/dra-cpu/checkpoint.json")
+CDI_DIRECTORY = Path("/var/run/cdi")
+KUBELET_ROOT = Path("/var/lib/kubelet")
+# Under the kubelet's root.
+DRA_SOCKET = Path("plugins/dra.cpu/dra.sock")
+
+
+class UsageError(Exception):
+    """Arguments or configuration that can't be used; one line that names the thing and the way out."""
+
+
+class StartError(Exception):
+    """The machine is not such that dra-cpu can run; one line as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `dra-cpu run` needs to know, from defaults, file and flags, in this order. `host`: HOST_ROOT."""
+
+    node_name: str
+    mode: DeviceMode
+    reserved: CPUSet
+    min_shared: int | None
+    require_plugin: bool
+    checkpoint: Path
+    cdi_directory: Path
+    socket: Path
+    claims_dir: Path | None
+    kubeconfig: Path | None
+    host: Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    stop = _stop_at_signals()
+    _log_to(options.log_format, options.verbosity)
+    try:
+        run(settings_of(options, os.environ), stop)
+    except Exception as error:
+        if options.verbosity:
+            logger.opt(exception=error).debug("this is where it failed")
+        return _failed(error)
+    return 0
+
+
+def _failed(error: Exception) -> int:
+    """One line on stderr, and the exit code."""
+    known = isinstance(error, UsageError | StartError | CheckpointError | ClaimError)
+    text = str(error) if known else f"{type(error).__name__}: {error}; a fault of dra-cpu itself, -v shows where"
+    print(f"dra-cpu: {' '.join(text.split())}", file=sys.stderr)
+    return 2 if isinstance(error, UsageError) else 1
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells what there is\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser("dra-cpu", description="Exclusive CPUs for containers: the DRA companion.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"dra-cpu {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="serve the kubelet until SIGTERM", allow_abbrev=False)
+    add = run.add_argument
+    add("--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
+    add("--kubeconfig", type=Path, metavar="FILE", help="credentials (default: the pod's service account)")
+    add("--claims-dir", type=Path, metavar="DIR", help="read claims from manifests there instead of the API server")
+    add("--cpu-device-mode", choices=[str(mode) for mode in DeviceMode], help="what a device is (default: grouped)")
+    add("--group-by", choices=["numanode"], help="what a grouped device is (default: numanode)")
+    add("--reserved-cpus", metavar="LIST", help="CPUs for no claim and no shared container, such as 0-1,8")
+    add("--hostname-override", metavar="NAME", help="the node's name (default: the host's)")
+    add("--kubelet-root-dir", type=Path, default=KUBELET_ROOT, metavar="DIR", help="the kubelet's (%(default)s)")
+    add("--checkpoint", type=Path, metavar="FILE", help=f"prepared claims (default: {CHECKPOINT})")
+    add("--cdi-dir", type=Path, metavar="DIR", help=f"where CDI specs go (default: {CDI_DIRECTORY})")
+    add("--log-format", choices=("text", "json"), default="text")
+    add(
+        "-v", "--v", dest="verbosity", type=int, nargs="?", const=1, default=0, metavar="N", help="more than 0: details"
+    )
+    return parser
+
+
+def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
+    """Raises UsageError."""
+    config = _config(options.config)
+    if config.sysfs_overlay:
+        raise UsageError("sysfsOverlay is not supported by this version: remove it from the configuration")
+    if options.claims_dir and options.kubeconfig:
+        raise UsageError("--claims-dir and --kubeconfig exclude each other: claims come from one place")
+    root: Path = options.kubelet_root_dir
+    if not root.is_absolute():
+        raise UsageError(f"--kubelet-root-dir {root} is no absolute path: the kubelet is told where the socket is")
+    reserved = config.reserved_cpus or EMPTY
+    if options.reserved_cpus is not None:
+        try:
+            reserved = CPUSet.parse(options.reserved_cpus)
+        except CPUSetError as error:
+            raise UsageError(f"--reserved-cpus: {error}") from None
+    return Settings(
+        node_name=options.hostname_override or config.hostname_override or os.uname().nodename.strip().lower(),
+        mode=DeviceMode(options.cpu_device_mode or config.cpu_device_mode or DeviceMode.GROUPED),
+        reserved=reserved,
+        min_shared=config.min_shared_cpus,
+        require_plugin=config.require_plugin is not False,
+        checkpoint=options.checkpoint or config.checkpoint or CHECKPOINT,
+        cdi_directory=options.cdi_dir or config.cdi_dir or CDI_DIRECTORY,
+        socket=root / DRA_SOCKET,
+        claims_dir=options.claims_dir,
+        kubeconfig=options.kubeconfig or config.kubeconfig,
+        host=Path(env.get("HOST_ROOT") or "/"),
+    )
+
+
+def _config(path: Path | None) -> Config:
+    try:
+        return load(path) if path else load(CONFIG) if CONFIG.exists() else Config()
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Serve until `stop`; then the socket goes and all claims stay (A25)."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what its core would print, our errors say
+    from dra.kubelet.server import ServerError, UnixServer, check_length
+    from dra.kubelet.service import DRAService
+
+    try:
+        check_length(settings.socket)
+    except ServerError as error:
+        raise UsageError(str(error)) from None
+    node = _node(settings)
+    source = _source(settings)
+    cdi = CdiDirectory(settings.cdi_directory)
+    boot = boot_id()
+    ledger = Ledger(settings.checkpoint, cdi, recover(settings.checkpoint, cdi, node, boot), boot)
+    preparer = Preparer(
+        node,
+        source,
+        ledger,
+        synchronized=settings.checkpoint.with_name("synchronized.lock") if settings.require_plugin else None,
+        online=lambda: read_online(settings.host),
+    )
+    server = UnixServer(settings.socket, [DRAService(preparer).handler()])
+    try:
+        server.start()
+    except ServerError as error:
+        raise StartError(str(error)) from error
+    logger.info(
+        "serving the kubelet on {}, claims come from {}", settings.socket, settings.claims_dir or "the API server"
+    )
+    stop.wait()
+    server.stop()
+    ledger.close()
+    logger.info("stopped; prepared claims keep their CPUs")
+
+
+def _node(settings: Settings) -> Node:
+    try:
+        topology = read_topology(settings.host)
+    except TopologyError as error:
+        raise StartError(str(error)) from error
+    if missing := settings.reserved - topology.present:
+        raise UsageError(f"reserved CPUs {missing} do not exist: this machine has {topology.present}")
+    node = Node.of(settings.node_name, settings.mode, topology, settings.reserved, settings.min_shared)
+    _describe(node, topology)
+    return node
+
+
+def _describe(node: Node, topology: Topology) -> None:
+    logger.info(
+        "node {}: CPUs {} in {} cores, {} L3 groups, {} NUMA nodes, {} sockets; reserved {}; {} {} devices",
+        *(node.pool, topology.online, len(topology.cores), len(topology.l3_groups), len(topology.nodes)),
+        *(len(topology.sockets), node.reserved or "none", len(node.devices[node.mode]), node.mode),
+    )
+    if not node.devices[node.mode]:
+        logger.warning("all CPUs are reserved: no claim can be prepared")
+
+
+def _source(settings: Settings) -> ClaimSource:
+    if settings.claims_dir:
+        try:
+            source = ClaimsDir(settings.claims_dir)
+        except ClaimError as error:
+            raise UsageError(str(error)) from None
+        for problem in source.read()[1]:
+            logger.warning("in {}: {}", settings.claims_dir, problem)
+        return source
+    from dra.kube import ApiServer, CredentialsError
+
+    try:
+        return ApiServer(settings.kubeconfig, f"dra-cpu/{__version__}")
+    except CredentialsError as error:
+        raise UsageError(str(error)) from None
+
+
+def _stop_at_signals() -> threading.Event:
+    """Set by the first SIGTERM or SIGINT; a second one kills, by the signal's own effect."""
+    stop = threading.Event()
+
+    def end(number: int, frame: object) -> None:
+        stop.set()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, end)
+    return stop
+
+
+def _log_to(kind: str, verbosity: int) -> None:
+    logger.remove()
+    shape = "{time:YYYY-MM-DDTHH:mm:ss.SSSZ} {level: <7} {message}"
+    level = "DEBUG" if verbosity else "INFO"
+    # Values of variables never go to the log: a preparation may be among them.
+    logger.add(sys.stderr, format=shape, serialize=kind == "json", level=level, diagnose=False, backtrace=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
