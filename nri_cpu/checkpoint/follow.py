@@ -64,12 +64,9 @@ class CheckpointFile:
             self._complain(error)
             return None
         self._keep(opened, (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns))
-        self._complaint = None  # about this file there is none yet
-        try:
-            checkpoint, boot_id = files.parsed(self._path, codec.checkpoint_from_bytes, raw)
-        except CheckpointError as error:
-            self._complaint = str(error)
-            raise
+        self._complaint = None
+        # What this raises is not repeated: the file has been seen now.
+        checkpoint, boot_id = files.parsed(self._path, codec.checkpoint_from_bytes, raw)
         self.last, self.boot_id = checkpoint, boot_id
         return checkpoint
 

@@ -297,7 +297,7 @@ def test_a_bomb_of_aliases_is_never_expanded() -> None:
 
 @pytest.mark.parametrize("opened", ["[", "{a: ", "- ", "? "])
 def test_deep_nesting_is_refused_early(opened: str) -> None:
-    assert problems("groupBy: " + "[" * 20 + opened * 10_000)
+    assert "nested too deep" in problems("groupBy: " + "[" * 20 + opened * 10_000)[-1]
     assert problems("groupBy:\n  " + opened * 10_000)
     assert problems(opened * 10_000)
 

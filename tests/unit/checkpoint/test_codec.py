@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_cpu.checkpoint import codec, envelope
+from nri_cpu.checkpoint import codec, envelope, strictjson
 from nri_cpu.checkpoint.errors import CheckpointUnwritable, Corrupt
 from nri_cpu.checkpoint.model import Checkpoint, Owner, Owners
 from nri_cpu.cpuset import EMPTY, CPUSet
@@ -291,6 +291,15 @@ def test_what_could_not_be_read_back_is_never_written(record: Any) -> None:
     with pytest.raises(CheckpointUnwritable) as error:
         codec.checkpoint_to_bytes(Checkpoint(EMPTY, {UID_A: record}), BOOT)
     assert SECRET_A not in str(error.value)
+
+
+def test_values_without_a_form_in_json_are_refused_as_that() -> None:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    for value in (float("nan"), float("-inf"), object(), {(1, 2): 3}, b"x", nested):
+        with pytest.raises(CheckpointUnwritable, match="has no form in JSON"):
+            strictjson.dumps({"x": value})
 
 
 def test_owners_that_could_not_be_read_back_are_never_written() -> None:

@@ -200,9 +200,11 @@ def test_a_missing_file_is_missing_and_not_empty(tmp_path: Path) -> None:
 def test_what_is_no_regular_file_is_unreadable_and_reading_it_does_not_hang(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
+    before = descriptors()
     for path in (tmp_path, fifo, Path("/dev/zero"), Path("/dev/null")):
         with pytest.raises(CheckpointUnreadable, match=f"{path} is no regular file"):
             files.read_checkpoint(path)
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize("call", ["open", "read"])

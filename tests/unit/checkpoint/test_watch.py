@@ -87,8 +87,9 @@ def test_a_directory_replaced_between_two_reads_is_watched_on(directory: Path, w
         directory.rename(directory.with_name(f"old-{turn}"))
         directory.mkdir()
         assert watched.read()
+        assert not watched.read()
         (directory.with_name(f"old-{turn}") / "checkpoint.json").write_bytes(b"x")
-        assert not watched.read(), "the old one is nobody's any more"
+        assert not woken(watched), "the old one is nobody's any more"
         (directory / "checkpoint.json").write_bytes(b"x")
         assert watched.read()
 
@@ -96,6 +97,7 @@ def test_a_directory_replaced_between_two_reads_is_watched_on(directory: Path, w
 def test_a_directory_moved_away_and_back_is_watched_on(directory: Path, watched: DirectoryWatch) -> None:
     away = directory.rename(directory.with_name("away"))
     assert watched.read()
+    assert not watched.read()
     away.rename(directory)
     assert woken(watched)
     assert watched.read()
@@ -148,6 +150,28 @@ def test_an_overflow_of_the_queue_is_news(watched: DirectoryWatch, monkeypatch: 
         patch.setattr(INotify, "read", lambda *_, **__: iter([lost]))
         assert watched.read()
     assert not watched.read()
+
+
+def test_a_directory_made_while_the_one_above_is_looked_for_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "a" / "dra-cpu"
+    looks: list[Path] = []
+    real = INotify.add_watch
+
+    def add_watch(inotify: INotify, path: Path, mask: int) -> object:
+        looks.append(path)
+        if len(looks) == 3:  # the directory and the one above were not there a moment ago
+            directory.mkdir(parents=True)
+        return real(inotify, path, mask)
+
+    monkeypatch.setattr(INotify, "add_watch", add_watch)
+    watched = DirectoryWatch(directory)
+    assert looks[:3] == [directory, directory.parent, tmp_path]
+    (directory / "checkpoint.json").write_bytes(b"x")
+    assert woken(watched)
+    assert watched.read()
+    watched.close()
 
 
 @pytest.mark.parametrize("call", ["__init__", "add_watch"])
