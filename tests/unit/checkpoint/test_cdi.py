@@ -124,45 +124,49 @@ def test_a_record_that_would_make_a_spec_nobody_can_use_is_refused(record: Claim
     assert SECRET_A not in str(error.value)
 
 
+# What is changed, where, and into what; None takes it away.
+SPOILT: list[tuple[str, tuple[str | int, ...], object]] = [
+    ("other kind", ("kind",), "nvidia.com/gpu"),
+    ("kind missing", ("kind",), None),
+    ("kind no text", ("kind",), 5),
+    ("version missing", ("cdiVersion",), None),
+    ("no annotations", ("annotations",), None),
+    ("annotations a list", ("annotations",), []),
+    ("record missing", ("annotations", "dra.cpu/claim"), None),
+    ("record no text", ("annotations", "dra.cpu/claim"), {}),
+    ("record a surrogate", ("annotations", "dra.cpu/claim"), "\ud800"),
+    ("record not ours", ("annotations", "dra.cpu/claim"), file_with({"uid": UID_A}).decode()),
+    ("record without uid", ("annotations", "dra.cpu/claim"), file_with({}).decode()),
+    (
+        "record of another",
+        ("annotations", "dra.cpu/claim"),
+        json.loads(cdi.spec_bytes(CLAIM_B))["annotations"]["dra.cpu/claim"],
+    ),
+    ("devices missing", ("devices",), None),
+    ("devices empty", ("devices",), []),
+    ("a device lacking", ("devices",), spec()["devices"][:1]),
+    ("the result's device lacking", ("devices",), spec()["devices"][1:]),
+    ("a device twice", ("devices",), spec()["devices"] * 2),
+    ("a device no object", ("devices", 0), "x"),
+    ("a device nameless", ("devices", 0, "name"), None),
+    ("a device with another name", ("devices", 0, "name"), f"claim-{UID_B}"),
+    ("a device with an odd name", ("devices", 0, "name"), "a b"),
+    ("no edits", ("devices", 0, "containerEdits"), None),
+    ("edits a list", ("devices", 0, "containerEdits"), []),
+    ("no env", ("devices", 0, "containerEdits", "env"), None),
+    ("env no list", ("devices", 1, "containerEdits", "env"), "x"),
+    ("env empty", ("devices", 1, "containerEdits", "env"), []),
+    ("env with a number", ("devices", 1, "containerEdits", "env", 0), 7),
+    ("other CPUs", ("devices", 1, "containerEdits", "env", 0), f"DRA_CPUSET_{UID_A}=0,9"),
+    ("CPUs of another claim", ("devices", 1, "containerEdits", "env", 0), f"DRA_CPUSET_{UID_B}=0,8"),
+    ("other preparation", ("devices", 0, "containerEdits", "env", 1), f"NRI_CPU_PREPARATION_{UID_A}={SECRET_B}"),
+    ("edits for all", ("containerEdits",), {"env": [f"DRA_CPUSET_{UID_B}=3"]}),
+    ("edits for all a list", ("containerEdits",), []),
+]
+
+
 def spoilt() -> Iterator[tuple[str, Any]]:
-    for name, path, value in (
-        ("other kind", ("kind",), "nvidia.com/gpu"),
-        ("kind missing", ("kind",), None),
-        ("kind no text", ("kind",), 5),
-        ("version missing", ("cdiVersion",), None),
-        ("no annotations", ("annotations",), None),
-        ("annotations a list", ("annotations",), []),
-        ("record missing", ("annotations", "dra.cpu/claim"), None),
-        ("record no text", ("annotations", "dra.cpu/claim"), {}),
-        ("record a surrogate", ("annotations", "dra.cpu/claim"), "\ud800"),
-        ("record not ours", ("annotations", "dra.cpu/claim"), file_with({"uid": UID_A}).decode()),
-        ("record without uid", ("annotations", "dra.cpu/claim"), file_with({}).decode()),
-        (
-            "record of another",
-            ("annotations", "dra.cpu/claim"),
-            json.loads(cdi.spec_bytes(CLAIM_B))["annotations"]["dra.cpu/claim"],
-        ),
-        ("devices missing", ("devices",), None),
-        ("devices empty", ("devices",), []),
-        ("a device lacking", ("devices",), spec()["devices"][:1]),
-        ("the result's device lacking", ("devices",), spec()["devices"][1:]),
-        ("a device twice", ("devices",), spec()["devices"] * 2),
-        ("a device no object", ("devices", 0), "x"),
-        ("a device nameless", ("devices", 0, "name"), None),
-        ("a device with another name", ("devices", 0, "name"), f"claim-{UID_B}"),
-        ("a device with an odd name", ("devices", 0, "name"), "a b"),
-        ("no edits", ("devices", 0, "containerEdits"), None),
-        ("edits a list", ("devices", 0, "containerEdits"), []),
-        ("no env", ("devices", 0, "containerEdits", "env"), None),
-        ("env no list", ("devices", 1, "containerEdits", "env"), "x"),
-        ("env empty", ("devices", 1, "containerEdits", "env"), []),
-        ("env with a number", ("devices", 1, "containerEdits", "env", 0), 7),
-        ("other CPUs", ("devices", 1, "containerEdits", "env", 0), f"DRA_CPUSET_{UID_A}=0,9"),
-        ("CPUs of another claim", ("devices", 1, "containerEdits", "env", 0), f"DRA_CPUSET_{UID_B}=0,8"),
-        ("other preparation", ("devices", 0, "containerEdits", "env", 1), f"NRI_CPU_PREPARATION_{UID_A}={SECRET_B}"),
-        ("edits for all", ("containerEdits",), {"env": [f"DRA_CPUSET_{UID_B}=3"]}),
-        ("edits for all a list", ("containerEdits",), []),
-    ):
+    for name, path, value in SPOILT:
         made = spec()
         place = made
         for step in path[:-1]:
