@@ -30,7 +30,7 @@ from nri_cpu.nri.nri_pb2 import (
 )
 from nri_cpu.nri.runtime import Runtime
 from nri_cpu.policy import events
-from nri_cpu.policy.state import Decision, Note, State, drop
+from nri_cpu.policy.state import Decision, Note, State, derive, drop
 
 # asyncio's call_later: a delay in seconds, and what is to be done then.
 Later = Callable[[float, Callable[[], None]], object]
@@ -48,6 +48,7 @@ class Plugin:
     def __init__(self, files: Files, reserved: CPUSet, later: Later) -> None:
         self._later = later
         self._in_runtime = False
+        self._misconfigured = False
         self._owners_due = False  # to be written
         self._runtime = "the runtime"
         self.moved: Callable[[Path], None] = lambda _: None
@@ -60,7 +61,7 @@ class Plugin:
         self._files = files
         self._own_reserved = reserved
         self._owners = files.read_owners()
-        self._state = State(online=files.online(), reserved=reserved, owners=self._owners)
+        self._state = derive(State(online=files.online(), reserved=reserved, owners=self._owners))
         self.follow()
 
     @property
@@ -91,13 +92,19 @@ class Plugin:
     # Hooks
 
     def configure(self, runtime: Runtime, config: str) -> None:
-        """`config`, which a runtime gives to a plugin that it has started, goes over our own file."""
+        """`config`, which a runtime gives to a plugin that it has started, goes over our own file.
+
+        One that can't be used is told and not refused: a refusal would keep the runtime itself from starting. Until it
+        is right, dra-cpu is not told that we are here, so that no claim is prepared.
+        """
         self._runtime = f"{runtime.name} {runtime.version}"
-        if config.strip():
-            try:
+        self._misconfigured = False
+        try:
+            if config.strip():
                 self._reconfigure(parse(config, "the plugin's configuration from the runtime"))
-            except (ConfigError, CheckpointError) as error:
-                raise HookError(str(error)) from None
+        except (ConfigError, CheckpointError) as error:
+            self._misconfigured = True
+            logger.error("{}; claims are not prepared until that is right and the runtime is restarted", error)
 
     def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Updates:
         self.follow()
@@ -161,7 +168,7 @@ class Plugin:
         if places != files.places:
             files = Files(places)
             if places.checkpoint.parent != self._files.places.checkpoint.parent and not files.running.acquire():
-                raise HookError(f"another nri-cpu holds {places.running_lock}: end it, or name another checkpoint")
+                raise CheckpointError(f"another nri-cpu holds {places.running_lock}: end it, or name another one")
             self._files.close()
             self.moved(places.checkpoint.parent)
         self._start(files, reserved)
@@ -170,7 +177,7 @@ class Plugin:
 
     def _take_lock(self) -> None:
         """Tell dra-cpu that we are in the runtime (feature E6)."""
-        if self._in_runtime and not self._files.synchronized.acquire():
+        if self._in_runtime and not self._misconfigured and not self._files.synchronized.acquire():
             self._later(_LOCK_RETRY, self._take_lock)
 
     def _hear(self) -> None:
@@ -178,8 +185,8 @@ class Plugin:
         self._state = events.heard(self._state)
 
     def _settle(self, decision: Decision) -> None:
-        """What an answer leaves to do. owners.json waits too, since a hook does not write: owners that a crash in between
-        loses are taken from the containers that the runtime lists then."""
+        """What an answer leaves to do. owners.json waits too, since a hook does not write: owners that a crash in
+        between loses are taken from the containers that the runtime lists then."""
         if self._state.owners is not self._owners:
             if self._state.owners != self._owners and not self._owners_due:
                 self._owners_due = True
