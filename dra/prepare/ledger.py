@@ -14,6 +14,7 @@ The lock is not held while claims are read (K4).
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,6 +67,7 @@ class Ledger:
         self._reserved = state.reserved
         self._boot_id = boot_id
         self._file = CheckpointFile(path)
+        self._own = _OwnFile(path)
         self._turn = threading.Lock()
         self._queue = threading.Lock()
         self._waiting: list[Job] = []
@@ -94,6 +96,7 @@ class Ledger:
 
     def close(self) -> None:
         self._file.close()
+        self._own.forget()
 
     def _run(self, batch: Sequence[Job]) -> None:
         before = self._current()
@@ -114,6 +117,8 @@ class Ledger:
 
     def _current(self) -> Checkpoint:
         """The checkpoint as it is on disk: another instance may have written it. Raises TooNew."""
+        if self._own.is_there():
+            return self._state
         try:
             fresh = self._file.poll()
         except TooNew as error:
@@ -149,6 +154,7 @@ class Ledger:
         write_durably(self._path, checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id))
         self._stale = False
         self._state = state
+        self._own.remember()
 
     def _effect(self, job: Job) -> bool:
         """Write the spec of a prepared claim; false, with the job's error set, when that fails."""
@@ -177,6 +183,38 @@ class Ledger:
                     self._cdi.write(record)
                 except CheckpointError as error:
                     logger.error("{}. Claim {} has no CDI spec until it is prepared again", error, record.uid)
+
+
+class _OwnFile:
+    """Knows the file that we wrote last when it is still the one at `path`, so that it need not be read.
+
+    Its descriptor stays open: else the inode could be given to another instance's file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened: int | None = None
+
+    def remember(self) -> None:
+        self.forget()
+        with contextlib.suppress(OSError):  # somebody removed it: then it is not there
+            self._opened = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._seen = _identity(os.fstat(self._opened))
+
+    def is_there(self) -> bool:
+        try:
+            return self._opened is not None and _identity(self._path.stat()) == self._seen
+        except OSError:
+            return False
+
+    def forget(self) -> None:
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = None
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @contextlib.contextmanager

@@ -10,11 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from nri_cpu.checkpoint.cdi import CPUSET_ENV, PREPARATION_ENV, claim_device_name, qualified
 from nri_cpu.checkpoint.model import ClaimRecord
 from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
-
-CPUSET_PREFIX = "DRA_CPUSET_"
-PREPARATION_PREFIX = "NRI_CPU_PREPARATION_"
 
 # Other suffixes are none of our business: users may call a variable DRA_CPUSET_ASSIGNED (known fault B12).
 _UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -32,11 +30,11 @@ def mentions(env: Iterable[str]) -> dict[str, Mention]:
     """The claims that env names, by UID, in the order in which they come."""
     found: dict[str, Mention] = {}
     for entry in env:
-        if not entry.startswith((CPUSET_PREFIX, PREPARATION_PREFIX)):
+        if not entry.startswith((CPUSET_ENV, PREPARATION_ENV)):
             continue
         name, equals, value = entry.partition("=")
-        is_cpuset = name.startswith(CPUSET_PREFIX)
-        uid = name.removeprefix(CPUSET_PREFIX if is_cpuset else PREPARATION_PREFIX)
+        is_cpuset = name.startswith(CPUSET_ENV)
+        uid = name.removeprefix(CPUSET_ENV if is_cpuset else PREPARATION_ENV)
         if not _UID.fullmatch(uid):
             continue
         known = found.get(uid, Mention())
@@ -52,14 +50,14 @@ def objection(uid: str, mention: Mention, claims: Mapping[str, ClaimRecord]) -> 
     """Why the container may not use the claim; empty when it may. Never tells a preparation."""
     for text in mention.cpusets:
         if problem := _malformed(text):
-            return f"{CPUSET_PREFIX}{uid} {problem}; only a ResourceClaim sets it: take it out of the pod's env"
+            return f"{CPUSET_ENV}{uid} {problem}; only a ResourceClaim sets it: take it out of the pod's env"
     record = claims.get(uid)
     if record is None:
-        return f"{CPUSET_PREFIX}{uid} names a claim that is not prepared on this node; {_WAY_OUT}"
+        return f"{CPUSET_ENV}{uid} names a claim that is not prepared on this node; {_WAY_OUT}"
     if not mention.preparations or any(said != record.preparation for said in mention.preparations):
-        return f"{CPUSET_PREFIX}{uid} names {title(record)}, which the container was not given; {_WAY_OUT}"
+        return f"{CPUSET_ENV}{uid} names {title(record)}, which the container was not given; {_WAY_OUT}"
     if any(_parse(text) != record.cpus for text in mention.cpusets):
-        return f"{CPUSET_PREFIX}{uid} is not {record.cpus}, the CPUs of {title(record)}; {_WAY_OUT}"
+        return f"{CPUSET_ENV}{uid} is not {record.cpus}, the CPUs of {title(record)}; {_WAY_OUT}"
     return ""
 
 
@@ -76,8 +74,8 @@ def without_preparation(mention: Mention, record: ClaimRecord | None) -> bool:
 def disagreement(uids: Iterable[str], devices: tuple[str, ...]) -> str:
     """The claim that env proves and the kubelet's own device list, where the runtime tells it, does not have."""
     for uid in uids:
-        name = f"=claim-{uid}"
-        if devices and not any(device.endswith(name) or f"{name}-" in device for device in devices):
+        name = qualified(claim_device_name(uid))
+        if devices and not any(device == name or device.startswith(f"{name}-") for device in devices):
             return f"claim {uid} is in the container's env and not among its CDI devices; {_WAY_OUT}"
     return ""
 

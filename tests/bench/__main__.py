@@ -33,6 +33,15 @@ SYNCHRONIZE = Figure("Synchronize", "ms", PEER, gated_by_peer=True)
 START = Figure("start to synchronized", "ms", PEER, goal=150)
 MEMORY = Figure("resident memory after Synchronize", "MiB", PEER, goal=32)
 THREADS = Figure("threads", "", PEER)
+DISK = "disk alone"
+PREPARE = {
+    50: Figure("NodePrepareResources, p50", "ms", DISK, goal=5),
+    99: Figure("NodePrepareResources, p99", "ms", DISK),
+}
+UNPREPARE = {
+    50: Figure("NodeUnprepareResources, p50", "ms", DISK),
+    99: Figure("NodeUnprepareResources, p99", "ms", DISK),
+}
 
 
 class Bench:

@@ -72,3 +72,14 @@ def test_every_make_target_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     text = "\n".join(re.findall(r"`[^`\n]+`|^```.*?^```$", page.read_text("utf-8"), re.M | re.S))
     assert sorted(set(_TARGET.findall(text)) - targets) == []
+
+
+def test_the_architecture_page_names_every_part() -> None:
+    page = (ROOT / "docs/developer/architecture.md").read_text("utf-8")
+    parts = [path for package in ("nri_cpu", "dra") for path in (ROOT / package).iterdir()]
+    names = {
+        f"{path.parent.name}/{path.name}{'/' if path.is_dir() else ''}"
+        for path in parts
+        if (path.suffix == ".py" and not path.name.startswith("__")) or (path / "__init__.py").exists()
+    }
+    assert sorted(name for name in names if f"`{name}`" not in page) == []

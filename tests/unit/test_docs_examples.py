@@ -6,7 +6,13 @@ import json
 import re
 from typing import Any
 
+import yaml
+
+from dra import cli as dra_cli
+from dra.claims import parse_claim
 from hack.faults import ROOT
+from nri_cpu import cli as nri_cli
+from nri_cpu import config
 from nri_cpu.checkpoint import cdi, codec, envelope
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
@@ -50,6 +56,40 @@ def test_the_example_of_a_cdi_spec_is_that_of_the_claim_in_the_checkpoint() -> N
     made = json.loads(cdi.spec_bytes(codec.record_from_data(uid, claim)))
     made["annotations"][cdi.RECORD_ANNOTATION] = "..."
     assert made == json.loads(example("docs/checkpoint.md", "CDI specs", "json"))
+
+
+def test_the_example_of_a_claims_file_is_an_allocated_claim() -> None:
+    manifest = yaml.safe_load(example("docs/running.md", "dra-cpu", "yaml"))
+    claim = parse_claim(manifest, manifest["metadata"]["uid"])
+    assert [result.consumed_cpus for result in claim.results] == [2]
+
+
+def test_the_claim_of_the_readme_asks_for_our_capacity_and_its_pod_uses_it() -> None:
+    claim, pod = yaml.safe_load_all(example("README.md", "A claim", "yaml"))
+    (request,) = claim["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "dra.cpu", "capacity": {"requests": {"dra.cpu/cpu": "2"}}}
+    ((name, uses),) = [(uses["name"], uses["resourceClaimName"]) for uses in pod["spec"]["resourceClaims"]]
+    assert uses == claim["metadata"]["name"]
+    assert [used["name"] for used in pod["spec"]["containers"][0]["resources"]["claims"]] == [name]
+
+
+def test_every_key_of_the_configuration_is_on_the_page_and_no_other() -> None:
+    under = (ROOT / "docs/running.md").read_text("utf-8").split("\n## Configuration\n")[1].split("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", under, re.M)) == sorted(config._KEYS)
+
+
+def test_every_flag_that_a_page_names_is_one() -> None:
+    flags = {"--help", "--check"}
+    for parser in (nri_cli._parser(), dra_cli._parser()):
+        for commands in (action for action in parser._actions if isinstance(action.choices, dict)):
+            for run in commands.choices.values():
+                flags |= {flag for action in run._actions for flag in action.option_strings}
+    named = {
+        flag
+        for page in (ROOT / "docs").rglob("*.md")
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text("utf-8"))
+    }
+    assert named <= flags
 
 
 def _data(raw: bytes) -> Any:
