@@ -1,0 +1,47 @@
+"""What NRI's messages say of containers and pods, as the policy wants to know it. Tolerant: a runtime may leave out
+anything, the pod of a container that is going away above all (nri-protocol.md §4.4)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from nri_cpu.checkpoint.cdi import CPUSET_ENV, PREPARATION_ENV
+from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.nri.hooks import container_name
+from nri_cpu.nri.nri_pb2 import Container, PodSandbox
+from nri_cpu.policy.state import Facts
+
+_PREFIXES = (CPUSET_ENV, PREPARATION_ENV)
+_POD_UID = "io.kubernetes.pod.uid"
+
+
+def facts(pod: PodSandbox, container: Container) -> Facts:
+    """The container's facts; of its env only what names claims, since the rest is large and may be secret."""
+    return Facts(
+        id=container.id,
+        name=container_name(container),
+        pod_uid=pod_uid(pod) or container.labels.get(_POD_UID, "") or container.pod_sandbox_id,
+        sandbox=container.pod_sandbox_id or pod.id,
+        pod_namespace=pod.namespace or container.labels.get("io.kubernetes.pod.namespace", ""),
+        pod_name=pod.name or container.labels.get("io.kubernetes.pod.name", ""),
+        env=tuple(entry for entry in container.env if entry.startswith(_PREFIXES)),
+        cpus=cpus(container.linux.resources.cpu.cpus),
+        cgroup=container.linux.cgroups_path,
+        created_at=container.created_at,
+        cdi_devices=tuple(device.name for device in container.CDI_devices),
+    )
+
+
+def pod_uid(pod: PodSandbox) -> str:
+    """The pod's UID; one that Kubernetes knows nothing of (crictl) has its sandbox's id."""
+    return pod.uid or pod.id
+
+
+@lru_cache(maxsize=128)
+def cpus(text: str) -> CPUSet:
+    """A cpuset as a runtime gives it back: whatever it was once given. What can't be read is no cpuset that we sent,
+    and is read as none, so that it is set right."""
+    try:
+        return CPUSet.parse(text)
+    except CPUSetError:
+        return EMPTY
