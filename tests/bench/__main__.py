@@ -13,7 +13,8 @@ from pathlib import Path
 from google.protobuf.internal import api_implementation
 
 from tests.bench import hooks
-from tests.bench.figures import Figure, Rounds, json_lines, percentile, table
+from tests.bench.figures import OURS, Figure, Rounds, json_lines, percentile, table
+from tests.bench.prepare import Companion, companion, disk, prepare_and_unprepare
 from tests.bench.sides import Floor, Ours, Running, Side, running
 from tests.nri_runtime.build import NEWEST, VERSIONS, BuildError, programs
 
@@ -52,8 +53,11 @@ class Bench:
         self._options = options
         self.rows = {
             figure: Rounds(figure)
-            for group in (SHARED, FIRST, AGAIN, STOP, {0: SYNCHRONIZE, 1: START, 2: MEMORY, 3: THREADS})
-            for figure in group.values()
+            for figure in (
+                *(f for hook in (SHARED, FIRST, AGAIN, STOP) for f in hook.values()),
+                *(SYNCHRONIZE, START, MEMORY, THREADS),
+                *(f for call in (PREPARE, UNPREPARE) for f in call.values()),
+            )
         }
 
     def round(self) -> None:
@@ -70,14 +74,22 @@ class Bench:
                 hooks.shared(one, options.warm_up)
             for one in both:
                 times = hooks.shared(one, options.cycles)
-                self._hook(SHARED, one, times["CreateContainer"])
-                self._hook(STOP, one, times["StopContainer"])
+                self._add(SHARED, one.side.name, times["CreateContainer"])
+                self._add(STOP, one.side.name, times["StopContainer"])
             for one in both:
                 updates = options.pods * options.containers
-                self._hook(FIRST, one, hooks.first_of_a_claim(one, options.claims, updates))
+                self._add(FIRST, one.side.name, hooks.first_of_a_claim(one, options.claims, updates))
             for one in both:
-                self._hook(AGAIN, one, hooks.restarted(one, options.cycles))
+                self._add(AGAIN, one.side.name, hooks.restarted(one, options.cycles))
         self._sides.reverse()
+
+    def prepare(self, companion: Companion, directory: Path) -> None:
+        """Time dra-cpu, and the disk below it."""
+        prepares, unprepares = prepare_and_unprepare(companion, self._options.claims)
+        alone = disk(directory, self._options.claims)
+        for figures, samples in (PREPARE, prepares), (UNPREPARE, unprepares):
+            self._add(figures, OURS, samples)
+            self._add(figures, DISK, alone)
 
     def _start(self, one: Running) -> None:
         self.rows[START].add(one.side.name, one.start_ms)
@@ -87,9 +99,9 @@ class Bench:
         if one.n_updates != self._options.pods * self._options.containers:
             raise hooks.WrongAnswerError(f"{one.side.name}: Synchronize brought {one.n_updates} updates")
 
-    def _hook(self, figures: dict[int, Figure], one: Running, samples: Sequence[float]) -> None:
+    def _add(self, figures: dict[int, Figure], side: str, samples: Sequence[float]) -> None:
         for percent, figure in figures.items():
-            self.rows[figure].add(one.side.name, percentile(samples, percent))
+            self.rows[figure].add(side, percentile(samples, percent))
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -117,11 +129,15 @@ def main(arguments: Sequence[str]) -> int:
     except BuildError as error:
         print(f"hack/bench: {error}", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory(prefix="nri-cpu-bench-") as directory:
-        bench = Bench([Ours(Path(directory)), Floor()], options)
-        for number in range(options.rounds):
-            print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-            bench.round()
+    with tempfile.TemporaryDirectory(prefix="nri-cpu-bench-") as name:
+        directory = Path(name)
+        ours = Ours(directory)
+        bench = Bench([ours, Floor()], options)
+        with companion(directory / "dra-cpu", ours.host) as dra_cpu:
+            for number in range(options.rounds):
+                print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+                bench.round()
+                bench.prepare(dra_cpu, directory)
     context: dict[str, object] = {
         "nri": options.nri,
         "pods": options.pods,

@@ -15,6 +15,7 @@ from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.files import replace
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import EMPTY, CPUSet
+from tests.bench.figures import OURS
 from tests.nri_runtime.build import programs
 from tests.nri_runtime.driver import NothingCame, NriRuntime
 from tests.nri_runtime.plugins import Plugin
@@ -54,15 +55,15 @@ class Floor:
 class Ours:
     """nri-cpu, on a machine of 512 CPUs that is made of two files."""
 
-    name = "nri-cpu"
+    name = OURS
 
     def __init__(self, directory: Path) -> None:
-        self._host = directory / "host"
+        self.host = directory / "host"
         for path, text in {
             "sys/devices/system/cpu/online": f"0-{CPUS - 1}\n",
             "proc/sys/kernel/random/boot_id": f"{BOOT}\n",
         }.items():
-            file = self._host / path
+            file = self.host / path
             file.parent.mkdir(parents=True)
             file.write_text(text)
         self._checkpoint = directory / "state" / "checkpoint.json"
@@ -78,7 +79,7 @@ class Ours:
         ]
 
     def environment(self) -> dict[str, str]:
-        return os.environ | {"HOST_ROOT": str(self._host)}
+        return os.environ | {"HOST_ROOT": str(self.host)}
 
     def prepare(self, claims: Sequence[ClaimRecord]) -> None:
         checkpoint = Checkpoint(reserved=EMPTY, claims={claim.uid: claim for claim in claims})
