@@ -43,8 +43,6 @@ class Connection(asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        if self._reason is not None:
-            return
         reason = None
         try:
             self._session.receive(data)

@@ -170,12 +170,11 @@ class Session:
         return True
 
     def lost(self, reason: str) -> None:
-        """The connection is lost, or given up. What has come of an unfinished Synchronize is forgotten."""
+        """The connection is lost, or given up, and with it all that this session has."""
         if self._state is State.CLOSED:
             return
         self._state = State.CLOSED
         self._unannounced = False
-        self._parts = _Parts()
         if self._configured:
             self._tell("disconnected", lambda: self._hooks.disconnected(reason))
 

@@ -14,6 +14,7 @@ from typing import Self
 
 import pytest
 
+import nri_cpu
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.nri import backoff
 from nri_cpu.nri import connection as connection_module
@@ -283,7 +284,8 @@ def test_a_synchronize_that_fails_is_done_again(runtime: NriRuntime) -> None:
 
 
 LAUNCHED = """#!{python}
-import asyncio, os
+import asyncio, os, sys
+sys.path.insert(0, {root!r})
 from nri_cpu.nri.endpoint import InheritedFd
 from nri_cpu.nri.runner import serve
 from nri_cpu.cpuset import CPUSet
@@ -314,7 +316,7 @@ def test_a_plugin_that_the_runtime_starts_serves_it_over_the_inherited_descripto
     plugins.mkdir()
     configuration.mkdir()
     program = plugins / "10-launched"
-    program.write_text(LAUNCHED.format(python=sys.executable))
+    program.write_text(LAUNCHED.format(python=sys.executable, root=str(Path(nri_cpu.__file__).parents[1])))
     program.chmod(0o755)
     (configuration / "launched.conf").write_text("5-6\n")
     runtime = start_runtime(pods=1, containers=2, plugin_path=plugins, plugin_config_path=configuration)

@@ -349,6 +349,26 @@ def test_an_inherited_connection_is_served_until_its_end(logs: list[str], stop: 
     assert len(logs) == (0 if stop else 1)
 
 
+@pytest.mark.fault("N4")
+def test_an_inherited_connection_is_not_given_up_while_the_runtime_takes_its_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        theirs, ours = socket.socketpair()
+        stopped = asyncio.Event()
+        served = asyncio.create_task(
+            serve(RecordingHooks(), InheritedFd(ours.detach()), name="nri-cpu", index="10", stop=stopped)
+        )
+        _, runtime = await asyncio.get_running_loop().create_unix_connection(
+            lambda: RuntimeConnection(only_configure), sock=theirs
+        )
+        await asyncio.sleep(3600)
+        assert not served.done()
+        assert not runtime.lost
+        stopped.set()
+        await served
+
+    run(main())
+
+
 def test_a_descriptor_that_is_no_connection_is_refused_at_once() -> None:
     async def main() -> None:
         fd = os.open("/dev/null", os.O_RDONLY)
