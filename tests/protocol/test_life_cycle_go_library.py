@@ -140,7 +140,7 @@ def test_a_node_over_4_mib_on_an_old_runtime_is_synchronized_once_it_has_shrunk(
 ) -> None:
     monkeypatch.setattr(connection_module, "REGISTRATION_TIMEOUT", 0.5)
     monkeypatch.setattr(connection_module, "SYNCHRONIZE_TIMEOUT", 0.5)
-    runtime = start_runtime(pods=110, containers=3, padding=30_000, request_timeout="300ms")
+    runtime = start_runtime(pods=110, containers=3, padding=30_000, request_timeout="1s")
     with InThread(runtime.socket):
         runtime.wait_event("not_synchronized")
         runtime.send("load", make_up={"pods": 2, "containers": 2}).ok()
@@ -241,7 +241,7 @@ def test_twenty_seconds_without_a_socket_at_a_twentieth_are_waited_out(runtime: 
 
 @pytest.mark.fault("N3", "R6")
 def test_a_hook_that_takes_too_long_costs_one_connection(start_runtime: StartRuntime) -> None:
-    runtime = start_runtime(request_timeout="200ms")
+    runtime = start_runtime(request_timeout="500ms")
     with InThread(runtime.socket) as plugin:
         runtime.wait_synchronized()
         mark = runtime.mark()
@@ -258,8 +258,8 @@ def test_a_hook_that_takes_too_long_costs_one_connection(start_runtime: StartRun
 @pytest.mark.fault("N4", "R6")
 def test_a_synchronize_that_takes_too_long_is_done_again(start_runtime: StartRuntime) -> None:
     """Before NRI 0.7 the runtime keeps the connection, and would never ask anything again."""
-    runtime = start_runtime(pods=1, containers=1, request_timeout="200ms")
-    times = iter([0.5])
+    runtime = start_runtime(pods=1, containers=1, request_timeout="500ms")
+    times = iter([1.0])
     with InThread(runtime.socket) as plugin:
         plugin.hooks.before = lambda name: time.sleep(next(times, 0)) if name == "synchronize" else None
         runtime.wait_event("not_synchronized")
