@@ -183,7 +183,7 @@ class Process:
         if self.monitor:
             self.monitor.close()
         if self._keeper:
-            self._keeper.communicate()
+            self._keeper.communicate(b"end")  # not only its end: a forked child may hold the pipe open
             self._keeper = None
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
