@@ -21,7 +21,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 
 # NRI version: the module file that pins it. containerd 1.7.24 has 0.6.1, 2.0 and 2.1 have 0.8.0, 2.4.2 has 0.12.3;
-# 0.12.5 is the newest that is served. The ttrpc beside it is that of the same containerd (2.4.2 for the newest).
+# 0.12.5 is the newest that is served. The ttrpc beside it is that of the same containerd, as far as Go 1.24 builds it.
 MODULES = {"0.6.1": "nri-0.6.1.mod", "0.8.0": "nri-0.8.0.mod", "0.12.5": "go.mod"}
 VERSIONS = tuple(MODULES)
 NEWEST = VERSIONS[-1]

@@ -56,6 +56,11 @@ def test_a_broken_go_is_not_used(nothing_built_and_no_go: Path) -> None:
         build.programs(build.NEWEST)
 
 
+@pytest.mark.parametrize("module", build.MODULES.values())
+def test_no_module_needs_a_newer_go_than_is_asked_for(module: str) -> None:
+    assert "\ngo {}.{}.0\n".format(*build.OLDEST_GO) in (build.SOURCES / module).read_text()
+
+
 def test_an_unknown_version_is_named_with_those_that_there_are() -> None:
     with pytest.raises(build.BuildError, match=r"'0\.7\.0'; there are 0\.6\.1, 0\.8\.0, 0\.12\.5"):
         build.programs("0.7.0")

@@ -116,19 +116,7 @@ func (b *book) record(c command, s subject, adjust *api.ContainerAdjustment) {
 	case c.Op == "RemovePodSandbox":
 		b.pods.remove(s.pod.Id)
 	case c.Op == "CreateContainer":
-		s.container.State = api.ContainerState_CONTAINER_CREATED
-		for _, kv := range adjust.GetEnv() {
-			s.container.Env = append(s.container.Env, kv.ToOCI())
-		}
-		setCPUs(s.container, adjust.GetLinux().GetResources().GetCpu())
-		if c.Hold {
-			if b.held == nil {
-				b.held = map[string]*api.Container{}
-			}
-			b.held[id] = s.container
-		} else {
-			b.containers.put(id, s.container)
-		}
+		b.create(s.container, adjust, c.Hold)
 	case c.Op == "PostCreateContainer" && b.held[id] != nil: // it is stored before this event, in every runtime
 		b.containers.put(id, b.held[id])
 		delete(b.held, id)
@@ -143,6 +131,22 @@ func (b *book) record(c command, s subject, adjust *api.ContainerAdjustment) {
 	case c.Op == "UpdateContainer":
 		setCPUs(stored, s.resources.GetCpu())
 	}
+}
+
+func (b *book) create(c *api.Container, adjust *api.ContainerAdjustment, hold bool) {
+	c.State = api.ContainerState_CONTAINER_CREATED
+	for _, kv := range adjust.GetEnv() {
+		c.Env = append(c.Env, kv.ToOCI())
+	}
+	setCPUs(c, adjust.GetLinux().GetResources().GetCpu())
+	if !hold {
+		b.containers.put(c.Id, c)
+		return
+	}
+	if b.held == nil {
+		b.held = map[string]*api.Container{}
+	}
+	b.held[c.Id] = c
 }
 
 // outcome is what became of a list of updates.

@@ -46,7 +46,6 @@ type reply struct {
 	Adjust    json.RawMessage   `json:"adjust,omitempty"`
 	NUpdates  int               `json:"n_updates"`
 	Updates   []json.RawMessage `json:"updates,omitempty"`
-	Evict     []json.RawMessage `json:"evict,omitempty"`
 	Unknown   []string          `json:"unknown,omitempty"` // updated, but not in the book: silently skipped by runtimes
 	Failed    []string          `json:"failed,omitempty"`  // updates that could not be applied
 	Result    any               `json:"result,omitempty"`
@@ -107,26 +106,8 @@ func (r *runtime) event(c command, rep *reply) error {
 		}
 		return err
 	}
-	var adjust *api.ContainerAdjustment
-	if a, ok := resp.(interface {
-		GetAdjust() *api.ContainerAdjustment
-	}); ok && a.GetAdjust() != nil {
-		adjust = a.GetAdjust()
-		rep.Adjust = toJSON([]*api.ContainerAdjustment{adjust})[0]
-	}
-	if e, ok := resp.(interface {
-		GetEvict() []*api.ContainerEviction
-	}); ok {
-		rep.Evict = toJSON(e.GetEvict())
-	}
-	var updates []*api.ContainerUpdate
-	if u, ok := resp.(interface{ GetUpdate() []*api.ContainerUpdate }); ok {
-		updates = u.GetUpdate()
-	}
-	rep.NUpdates = len(updates)
-	if !c.Brief {
-		rep.Updates = toJSON(updates)
-	}
+	adjust, updates := answers(resp)
+	rep.show(adjust, updates, c.Brief)
 	// UpdateContainer's own change comes before what plugins made of it; a new container after its updates (spec: the
 	// shared containers are shrunk first).
 	if c.Op == "UpdateContainer" {
@@ -141,6 +122,29 @@ func (r *runtime) event(c command, rep *reply) error {
 		r.book.record(c, subject, adjust)
 	}
 	return nil
+}
+
+// answers takes a response apart. There is a type for each event, and some have no answer to give.
+func answers(resp any) (adjust *api.ContainerAdjustment, updates []*api.ContainerUpdate) {
+	if a, ok := resp.(interface {
+		GetAdjust() *api.ContainerAdjustment
+	}); ok {
+		adjust = a.GetAdjust()
+	}
+	if u, ok := resp.(interface{ GetUpdate() []*api.ContainerUpdate }); ok {
+		updates = u.GetUpdate()
+	}
+	return adjust, updates
+}
+
+func (rep *reply) show(adjust *api.ContainerAdjustment, updates []*api.ContainerUpdate, brief bool) {
+	if adjust != nil {
+		rep.Adjust = toJSON([]*api.ContainerAdjustment{adjust})[0]
+	}
+	rep.NUpdates = len(updates)
+	if !brief {
+		rep.Updates = toJSON(updates)
+	}
 }
 
 // failsTheOperation is whether a plugin's error makes a runtime give up what the event belongs to. It logs the others.

@@ -61,12 +61,10 @@ func main() {
 	flag.IntVar(&made.Containers, "containers", 1, "containers in each made-up pod")
 	flag.IntVar(&made.Padding, "padding", 0, "bytes to add to each made-up container")
 	flag.IntVar(&made.IDBytes, "id-bytes", 0, "shortest id of a made-up container")
-	flag.Parse()
-	if rt.socket == "" || flag.NArg() > 0 {
+	if flag.Parse(); rt.socket == "" || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-
 	nrilog.Set(rt)
 	adaptation.SetPluginRequestTimeout(*requestLimit)
 	adaptation.SetPluginRegistrationTimeout(*registrationEnd)
@@ -77,12 +75,12 @@ func main() {
 		adaptation.WithPluginConfigPath(pathOrNowhere(*config)),
 	}
 	rt.out.event("ready", map[string]any{"pid": os.Getpid(), "socket": rt.socket, "libraries": libraries()})
-	if err := rt.start(); err != nil {
-		fmt.Fprintln(os.Stderr, "nri-runtime:", err)
-		os.Exit(1)
+	err := rt.start()
+	if err == nil {
+		err = rt.serve()
 	}
-	if err := rt.serve(); err != nil {
-		fmt.Fprintln(os.Stderr, "nri-runtime: standard input:", err)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nri-runtime:", err)
 		os.Exit(1)
 	}
 }
