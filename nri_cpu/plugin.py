@@ -159,7 +159,6 @@ class Plugin:
         self._in_runtime = False
         self._files.synchronized.release()
         self._state = events.disconnected(self._state)
-        logger.warning("disconnected from {}: {}", self._runtime, reason)
 
     def _reconfigure(self, config: Config) -> None:
         places = self._files.places.configured(config)

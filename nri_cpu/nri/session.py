@@ -309,9 +309,7 @@ class Session:
         self._trunk.refuse(call.stream, Code.UNKNOWN, text)
 
     def _failed(self, method: str, error: Exception) -> None:
-        if isinstance(error, HookError):
-            self._log.warning("{}: {}", method, error)
-        else:
+        if not isinstance(error, HookError):  # which is a decision, and the hook's own to log
             self._log.opt(exception=error).error("{} failed", method)
 
     def _tell(self, what: str, hook: Callable[[], None]) -> None:

@@ -234,7 +234,8 @@ def test_a_plugin_that_the_runtime_starts_works_the_same_with_the_runtimes_confi
     assert run(runtime, "p1", user("c1", claim)).cpus == "0,8"
     assert run(runtime, "p2", user("s1")).cpus == SHARED
     assert runtime.create(pod("p3"), user("thief", claim)).error
-    assert "default/claim-A" in (machine.root / "launched.log").read_text()
+    log = machine.root / "launched.log"
+    wait_until(lambda: "default/claim-A" in log.read_text(), "a word about the refusal")
 
 
 @pytest.mark.parametrize(
