@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from nri_cpu.checkpoint.cdi import CPUSET_ENV, PREPARATION_ENV, claim_device_name, qualified
 from nri_cpu.checkpoint.model import ClaimRecord
-from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.cpuset import CPUSet, CPUSetError
 
 # Other suffixes are none of our business: users may call a variable DRA_CPUSET_ASSIGNED (known fault B12).
 _UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -48,27 +48,23 @@ def mentions(env: Iterable[str]) -> dict[str, Mention]:
 
 def objection(uid: str, mention: Mention, claims: Mapping[str, ClaimRecord]) -> str:
     """Why the container may not use the claim; empty when it may. Never tells a preparation."""
+    record = claims.get(uid)
+    given = record is not None and bool(mention.preparations) and set(mention.preparations) == {record.preparation}
+    if record is not None and given and _agrees(mention, record):
+        return ""
     for text in mention.cpusets:
         if problem := _malformed(text):
             return f"{CPUSET_ENV}{uid} {problem}; only a ResourceClaim sets it: take it out of the pod's env"
-    record = claims.get(uid)
     if record is None:
         return f"{CPUSET_ENV}{uid} names a claim that is not prepared on this node; {_WAY_OUT}"
-    if not mention.preparations or any(said != record.preparation for said in mention.preparations):
+    if not given:
         return f"{CPUSET_ENV}{uid} names {title(record)}, which the container was not given; {_WAY_OUT}"
-    if any(_parse(text) != record.cpus for text in mention.cpusets):
-        return f"{CPUSET_ENV}{uid} is not {record.cpus}, the CPUs of {title(record)}; {_WAY_OUT}"
-    return ""
+    return f"{CPUSET_ENV}{uid} is not {record.cpus}, the CPUs of {title(record)}; {_WAY_OUT}"
 
 
 def without_preparation(mention: Mention, record: ClaimRecord | None) -> bool:
     """Whether env names the claim and its very CPUs, with no preparation: a container that dra-driver-cpu has made."""
-    return (
-        record is not None
-        and bool(mention.cpusets)
-        and not mention.preparations
-        and all(_parse(text) == record.cpus for text in mention.cpusets)
-    )
+    return record is not None and bool(mention.cpusets) and not mention.preparations and _agrees(mention, record)
 
 
 def disagreement(uids: Iterable[str], devices: tuple[str, ...]) -> str:
@@ -99,6 +95,10 @@ def _malformed(text: str | None) -> str:
     return ""
 
 
-def _parse(text: str | None) -> CPUSet:
-    """The CPUs of a value that `_malformed` has nothing against; empty for the others, which no claim's CPUs are."""
-    return EMPTY if text is None or _malformed(text) else CPUSet.parse(text)
+def _agrees(mention: Mention, record: ClaimRecord) -> bool:
+    """Whether every cpuset in env is the claim's, in whatever notation."""
+    ours = str(record.cpus)
+    return all(
+        text == ours or (text is not None and not _malformed(text) and CPUSet.parse(text) == record.cpus)
+        for text in mention.cpusets
+    )
