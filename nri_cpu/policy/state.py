@@ -8,7 +8,7 @@ runtime holds for them: a change of the pool then costs a hook a few steps, not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
@@ -34,7 +34,7 @@ class Facts:
     sandbox: str = ""  # the runtime's id of the pod's sandbox; a pod may get another one
     pod_namespace: str = ""
     pod_name: str = ""
-    env: tuple[str, ...] = ()
+    env: tuple[str, ...] = field(default=(), repr=False)  # may hold proof and secrets
     cpus: CPUSet = EMPTY  # in the runtime's book; empty: none set
     cgroup: str = ""
     created_at: int = 0  # nanoseconds, 0: not known

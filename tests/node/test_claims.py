@@ -57,7 +57,7 @@ def stage(node: Node) -> Iterator[Stage]:
         yield stage
 
 
-@pytest.mark.fault("A17", "A20", "A22", "R10", "B1", "P-11", "F-1")
+@pytest.mark.fault("A17", "A20", "A22", "R10", "B1", "P-11", "F-14")
 def test_the_life_of_a_claim_on_a_real_node(stage: Stage) -> None:
     before = stage.shared("before")
     assert first_instruction(stage.cri, before) == ALL
@@ -158,7 +158,7 @@ def test_a_plugin_that_containerd_starts_itself_works_the_same(node: Node) -> No
         assert "synchronized with containerd" in node.read("/var/log/nri-cpu.log").decode()
 
 
-@pytest.mark.fault("A25", "E6")
+@pytest.mark.fault("A25")
 def test_terminated_processes_end_with_0_and_leave_claims_and_containers_alone(stage: Stage) -> None:
     claim = stage.product.claim("kept", 2)
     exclusive = stage.claimed("owner", claim, stage.product.prepare(claim))
