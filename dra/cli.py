@@ -6,8 +6,7 @@ import argparse
 import os
 import signal
 import sys
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -35,6 +34,8 @@ CDI_DIRECTORY = Path("/var/run/cdi")
 KUBELET_ROOT = Path("/var/lib/kubelet")
 # Under the kubelet's root.
 DRA_SOCKET = Path("plugins/dra.cpu/dra.sock")
+
+_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 class UsageError(Exception):
@@ -64,10 +65,11 @@ class Settings:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    stop = _stop_at_signals()
+    # Before there is any other thread: one that takes the signal would leave this one asleep.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     _log_to(options.log_format, options.verbosity)
     try:
-        run(settings_of(options, os.environ), stop)
+        run(settings_of(options, os.environ), _wait_for_signal)
     except Exception as error:
         if options.verbosity:
             logger.opt(exception=error).debug("this is where it failed")
@@ -149,8 +151,8 @@ def _config(path: Path | None) -> Config:
         raise UsageError(str(error)) from None
 
 
-def run(settings: Settings, stop: threading.Event) -> None:
-    """Serve until `stop`; then the socket goes and all claims stay (A25)."""
+def run(settings: Settings, wait: Callable[[], None]) -> None:
+    """Serve while `wait` lasts; then the socket goes and all claims stay (A25)."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what its core would print, our errors say
     from dra.kubelet.server import ServerError, UnixServer, check_length
     from dra.kubelet.service import DRAService
@@ -179,7 +181,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
     logger.info(
         "serving the kubelet on {}, claims come from {}", settings.socket, settings.claims_dir or "the API server"
     )
-    stop.wait()
+    wait()
+    logger.info("stopping when the calls under way have ended; a second signal ends it at once")
     server.stop()
     ledger.close()
     logger.info("stopped; prepared claims keep their CPUs")
@@ -224,18 +227,12 @@ def _source(settings: Settings) -> ClaimSource:
         raise UsageError(str(error)) from None
 
 
-def _stop_at_signals() -> threading.Event:
-    """Set by the first SIGTERM or SIGINT; a second one kills, by the signal's own effect."""
-    stop = threading.Event()
-
-    def end(number: int, frame: object) -> None:
-        stop.set()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, end)
-    return stop
+def _wait_for_signal() -> None:
+    """Until the first SIGTERM or SIGINT; a second one kills, by the signal's own effect."""
+    signal.sigwait(_SIGNALS)
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 def _log_to(kind: str, verbosity: int) -> None:

@@ -91,7 +91,7 @@ class _Packing:
         partial = sorted((core & free for core in cores if not core <= free), key=_order)
         chosen = EMPTY
         rest = list(partial)
-        numbers = _whole_cores(Counter(map(len, whole)), count, sum(map(len, partial)))
+        numbers = _whole_cores(Counter(map(len, whole)), count)
         for core in whole:
             if numbers[len(core)]:
                 numbers[len(core)] -= 1
@@ -116,19 +116,17 @@ def _order(part: CPUSet) -> tuple[int, int]:
     return len(part), part.first()
 
 
-def _whole_cores(available: Counter[int], count: int, loose: int) -> Counter[int]:
-    """How many whole cores of each width to take for `count` CPUs, when broken cores can give `loose` more.
+def _whole_cores(available: Counter[int], count: int) -> Counter[int]:
+    """How many whole cores of each width to take for `count` CPUs: as many CPUs on whole cores as possible.
 
-    As many CPUs on whole cores as possible, but such that no other core need be broken; where that can't be, as many
-    as possible. Of equal sums the one with more of the narrower cores.
+    What remains is then as small as can be: if threads of broken cores can't give it, one more core has to be broken
+    anyway. Of equal sums the one with more of the narrower cores.
     """
-    most = min(count, sum(width * number for width, number in available.items()))
     widths = tuple(sorted(available))
-    for least in (max(count - loose, 0), 0):
-        for size in range(most, least - 1, -1):
-            numbers = _split(widths, available, size)
-            if numbers is not None:
-                return Counter(dict(zip(widths, numbers, strict=True)))
+    for size in range(min(count, sum(width * number for width, number in available.items())), 0, -1):
+        numbers = _split(widths, available, size)
+        if numbers is not None:
+            return Counter(dict(zip(widths, numbers, strict=True)))
     return Counter()
 
 

@@ -27,6 +27,9 @@ from nri_cpu.checkpoint.locks import held_by_other
 from nri_cpu.checkpoint.model import ClaimRecord, is_uid
 from nri_cpu.cpuset import EMPTY, CPUSet
 
+# The kubelet makes an event of it, which has room for 1024 bytes.
+_REASON_LIMIT = 900
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
@@ -157,10 +160,16 @@ class Preparer:
     def _refused(self, what: str, ref: ClaimRef, error: Exception | None) -> Refusal:
         """The refusal as text that names the claim, told to the log; a fault of ours goes there with its traceback."""
         if isinstance(error, ClaimError | CheckpointError):
-            logger.warning("claim {} is not {}d: {}", ref, what, error)
-            return f"claim {ref}: {error}"
+            reason = _printable(str(error))
+            logger.warning("claim {} is not {}d: {}", ref, what, reason)
+            return f"claim {ref}: {reason}"
         logger.opt(exception=error).error("claim {} is not {}d: an error of dra-cpu itself", ref, what)
         return f"claim {ref}: dra-cpu failed, its log says where: {type(error).__name__}"
+
+
+def _printable(text: str) -> str:
+    """What a manifest says may be part of a refusal, and neither log nor protobuf take everything JSON can say."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_REASON_LIMIT])
 
 
 def _named(ref: ClaimRef) -> ClaimRef:

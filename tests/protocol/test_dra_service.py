@@ -108,6 +108,18 @@ def test_errors_are_per_claim(rig: Rig, kubelet: Kubelet) -> None:
     assert rig.recorded == {good.uid: CPUSet.parse("0,8")}
 
 
+@pytest.mark.fault("K4")
+@pytest.mark.parametrize("name", ["\ud800", "a\nb\x1b[31m", "x" * 100_000])
+def test_what_a_manifest_says_can_not_spoil_the_answer(rig: Rig, kubelet: Kubelet, name: str) -> None:
+    good, bad = rig.claim(1), rig.claim(2, result(name))
+    answer = kubelet.prepare(good, bad)
+    assert answer.claims[good.uid].devices
+    error = answer.claims[bad.uid].error
+    assert error.startswith(f"claim {bad}: device ")
+    assert error.isprintable()
+    assert len(error) < 1024
+
+
 def test_each_claim_has_exactly_one_answer(rig: Rig, kubelet: Kubelet) -> None:
     ref, missing = rig.claim(1), rig.claim(2)
     rig.claims.manifests.pop("c2")

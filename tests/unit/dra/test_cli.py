@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,13 @@ class Companion:
         return {key: record.cpus for key, record in read_checkpoint(self.checkpoint)[0].claims.items()}
 
 
+def wait_until(true: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
 def end(process: "subprocess.Popen[str]", number: int) -> int:
     process.send_signal(number)
     return process.wait(30)
@@ -144,6 +153,25 @@ def test_a_claim_comes_from_the_api_server(companion: Companion, plugin: FileLoc
     assert companion.prepared() == {UID: CPUSet.parse("0,8")}
 
 
+@pytest.mark.fault("A25")
+def test_a_second_signal_does_not_wait_for_a_call_under_way(companion: Companion, plugin: FileLock) -> None:
+    with apiserver() as server:
+        server.put(manifest())
+        server.hold = threading.Event()
+        kubeconfig = str(server.kubeconfig(companion.directory))
+        address = f"unix:{companion.socket}"
+        with companion.running("--kubeconfig", kubeconfig) as process, grpc.insecure_channel(address) as channel:
+            request = pb.NodePrepareResourcesRequest(claims=[pb.Claim(namespace="default", uid=UID, name="one")])
+            call: Any = channel.unary_unary(f"{SERVICE}PrepareResources")
+            waiting = call.future(request.SerializeToString(), timeout=30, wait_for_ready=True)
+            wait_until(lambda: bool(server.seen))
+            process.terminate()
+            assert process.stderr
+            assert any("stopping when the calls under way have ended" in line for line in process.stderr)
+            assert end(process, signal.SIGTERM) == -signal.SIGTERM
+            waiting.cancel()
+
+
 def test_flags_and_configuration_reach_what_they_name(companion: Companion) -> None:
     config = companion.directory / "config.yaml"
     config.write_text("cpuDeviceMode: individual\nreservedCPUs: 0\nrequirePlugin: false\nminSharedCPUs: 13\n")
@@ -174,16 +202,16 @@ def test_json_logs_are_json(companion: Companion) -> None:
     with companion.running("--claims-dir", str(companion.claims), "--log-format", "json") as process:
         process.terminate()
         assert process.stderr
-        assert json.loads(process.stderr.readline())["record"]["message"].startswith("stopped")
+        messages = [json.loads(line)["record"]["message"] for line in process.stderr]
+        assert messages[-1] == "stopped; prepared claims keep their CPUs"
 
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     """main() takes over signals and the log."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     logger.remove()
     logger.add(sys.__stderr__)  # type: ignore[arg-type]  # it is there
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,28 @@ def test_a_checkpoint_that_can_not_be_written_undoes_everything(rig: Rig, monkey
     monkeypatch.setattr(ledger, "write_durably", write_durably)
     assert rig.prepare(ref) == parse("1,9")
     assert rig.unprepare(kept) == ""
+
+
+@pytest.mark.fault("A1", "A3")
+def test_a_record_that_can_not_be_taken_back_serves_the_next_prepare(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref, other = rig.claim(1), rig.claim(2)
+    writes: list[Path] = []
+
+    def once(path: Path, raw: bytes) -> None:
+        writes.append(path)
+        if len(writes) > 1:
+            raise CheckpointUnwritable("disk full")
+        write_durably(path, raw)
+
+    rig.cdi.path.write_text("no directory")
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger, "write_durably", once)
+        assert "can't be made" in rig.refusal(ref)
+    before = rig.on_disk().claims[ref.uid]
+    rig.cdi.path.unlink()
+    assert rig.prepare(other).isdisjoint(before.cpus)
+    assert rig.prepare(ref) == before.cpus
+    assert rig.cdi.read() == rig.on_disk().claims
 
 
 @pytest.mark.fault("A2")
@@ -307,6 +330,16 @@ def test_a_fault_of_one_claim_is_that_claims_error(rig: Rig) -> None:
 
 
 @pytest.mark.fault("K4")
+def test_a_claim_that_no_file_can_hold_is_that_claims_error(rig: Rig) -> None:
+    bad, good = rig.claim(1), rig.claim(2)
+    rig.claims.manifests["c1"]["metadata"]["namespace"] = "\ud800"
+    answer = rig.outcome(bad, good)
+    assert answer[bad.uid].startswith(f"claim {bad}: ")
+    assert len(answer[good.uid]) == 1
+    assert set(rig.recorded) == {good.uid}
+
+
+@pytest.mark.fault("K4")
 def test_a_slow_read_of_one_claim_holds_up_no_other(rig: Rig) -> None:
     slow, quick, done = rig.claim(1), rig.claim(2), rig.claim(3)
     rig.prepare(done)
@@ -343,6 +376,7 @@ def test_calls_for_one_claim_follow_one_another(rig: Rig) -> None:
     prepare.start()
     assert reading.wait(30)
     assert "an earlier call for it is still at work" in rig.outcome(ref, seconds=0.05)[ref.uid]
+    assert "an earlier call for it is still at work" in rig.preparer.unprepare([ref], time.monotonic())[ref.uid]
     unprepare = threading.Thread(target=rig.unprepare, args=(ref,))
     unprepare.start()
     go.set()
@@ -419,17 +453,22 @@ def test_a_stuck_instance_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.fault("S2")
 @pytest.mark.parametrize(
-    "damage", [Path.unlink, lambda path: path.write_bytes(b"{"), lambda path: path.write_bytes(b"")]
+    ("damage", "aside"),
+    [(Path.unlink, 0), (lambda path: path.write_bytes(b"{"), 2), (lambda path: path.write_bytes(b""), 2)],
+    ids=["removed", "truncated", "emptied"],
 )
-def test_a_checkpoint_damaged_while_running_is_made_anew_from_memory(rig: Rig, damage: object) -> None:
+def test_a_checkpoint_damaged_while_running_is_made_anew_from_memory(
+    rig: Rig, damage: Callable[[Path], object], aside: int
+) -> None:
     first, second = rig.claim(1), rig.claim(2)
     rig.prepare(first)
-    damage(rig.checkpoint)  # type: ignore[operator]
+    damage(rig.checkpoint)
     assert rig.prepare(second) == parse("1,9")
     assert set(rig.recorded) == {first.uid, second.uid}
-    damage(rig.checkpoint)  # type: ignore[operator]
+    damage(rig.checkpoint)
     assert rig.unprepare(second) == ""
     assert set(rig.recorded) == {first.uid}
+    assert len(list(rig.checkpoint.parent.glob("*.corrupt-*"))) == aside
 
 
 def test_a_checkpoint_of_a_newer_version_is_not_written_over(rig: Rig) -> None:

@@ -301,6 +301,19 @@ def test_sidecar_and_app_with_claims_of_their_own_are_pinned_at_the_same_time() 
     assert not desk.runtime["sidecar"].cpus & desk.runtime["app"].cpus
 
 
+@pytest.mark.fault("I2")
+def test_claims_of_init_and_app_containers_both_stay_taken_until_they_are_unprepared() -> None:
+    desk = Desk()
+    i, a = desk.prepare("I", "1,9"), desk.prepare("A", "0,8")
+    desk.create(container("init", claims=(i,)))
+    desk.stop("init")
+    desk.remove("init")
+    assert str(desk.create(container("app", claims=(a,))).adjust) == "0,8"
+    assert str(desk.state.pool) == "2-7,10-15"
+    desk.unprepare(i)
+    assert str(desk.state.pool) == "1-7,9-15"
+
+
 @pytest.mark.fault("I7")
 def test_a_removed_sandbox_takes_its_containers_along() -> None:
     desk = Desk()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from nri_cpu.checkpoint.model import Checkpoint
 from nri_cpu.policy import events
 from nri_cpu.policy.state import State, due
 from tests.unit.policy.desk import T1, Desk, container, env_of, record, uid, updates_of
@@ -270,3 +271,26 @@ def test_late_events_of_unknown_containers_change_nothing() -> None:
 def test_env_of_the_record_is_what_the_proof_asks_for() -> None:
     claim = record("A", "0,8")
     assert env_of(claim)[0] == f"DRA_CPUSET_{claim.uid}=0,8"
+
+
+@pytest.mark.fault("N12")
+def test_what_another_plugin_made_of_a_cpuset_is_set_right_with_the_next_reply() -> None:
+    desk = Desk()
+    claim = desk.prepare("A", "0,8")
+    facts = container("c", claims=(claim,))
+    desk.ask_to_create(facts)
+    desk.runtime["c"] = replace(facts, cpus=T1)
+    desk.state = events.created(events.heard(desk.state), desk.runtime["c"])
+    assert updates_of(desk.create(container("s1"))) == {"c": "0,8"}
+
+
+@pytest.mark.fault("R19")
+def test_a_claim_prepared_while_the_runtime_synchronizes_is_there_afterwards() -> None:
+    desk = Desk()
+    before = desk.state
+    claim = desk.prepare("A", "0,8")
+    state, decision = events.synchronize(before, [], [container("s1")], {})
+    assert updates_of(decision) == {"s1": "0-15"}
+    state = events.follow(state, T1, Checkpoint(desk.reserved, {claim.uid: claim}))
+    state, decision = events.create(events.heard(state), container("c", claims=(claim,)))
+    assert (str(decision.adjust), updates_of(decision)) == ("0,8", {"s1": "1-7,9-15"})

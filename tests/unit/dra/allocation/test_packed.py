@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dra.allocation import AllocationError, AllocationOptions, allocate
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.topology import Cpu, Topology
+from nri_cpu.topology import CoreType, Cpu, Topology
 from tests.unit.topology.machines import box, hybrid, machine, t1, t1b, t2
 
 
@@ -35,6 +35,33 @@ def parse(text: str) -> CPUSet:
 )
 def test_documented_choices(topology: Topology, free: str, count: int, expected: str) -> None:
     assert allocate(topology, parse(free), count) == parse(expected)
+
+
+def test_one_numa_node_is_worth_a_broken_core() -> None:
+    # Socket 0 has three loose threads on two nodes.
+    assert allocate(box(), parse("0-2,4-5,12-13"), 3) == parse("4-5,12")
+
+
+def test_one_l3_is_worth_a_broken_core() -> None:
+    # Node 0 has three loose threads on two L3.
+    topology = machine(sockets=2, cores=4, threads=2, l3_per_node=2)
+    assert allocate(topology, parse("0-2,4-5,12-13"), 3) == parse("4-5,12")
+
+
+@pytest.mark.fault("R12")
+def test_one_type_of_core_is_worth_a_broken_core() -> None:
+    p_core, e_core = CoreType.P_CORE, CoreType.E_CORE
+    kinds = [
+        (0, 0, p_core),
+        (0, 0, p_core),
+        (0, 1, e_core),
+        (1, 2, p_core),
+        (1, 2, p_core),
+        (1, 3, p_core),
+        (1, 3, p_core),
+    ]
+    topology = Topology.of(Cpu(n, 0, 0, -1, core, node, node, kind) for n, (node, core, kind) in enumerate(kinds))
+    assert allocate(topology, parse("0-6"), 3) == parse("3-5")
 
 
 @pytest.mark.fault("R15")
