@@ -22,6 +22,9 @@ class Use:
     cpus: CPUSet = EMPTY
 
 
+NOTHING = Use()
+
+
 def wish(state: State, facts: Facts) -> Use | str:
     """The claims that the container's env proves, or why it proves nothing of what it names."""
     said = proof.mentions(facts.env)
@@ -123,6 +126,8 @@ def assign(state: State, found: Sequence[tuple[Facts, Use]]) -> dict[str, Use]:
 
 
 def _use(claims: Mapping[str, ClaimRecord], uids: tuple[str, ...]) -> Use:
+    if not uids:
+        return NOTHING
     cpus = EMPTY
     for uid in uids:
         cpus |= claims[uid].cpus

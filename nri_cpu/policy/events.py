@@ -16,12 +16,11 @@ A refused event leaves the state as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.policy import claiming, proof
-from nri_cpu.policy.claiming import Use
+from nri_cpu.policy.claiming import NOTHING, Use
 from nri_cpu.policy.state import (
     Container,
     Decision,
@@ -85,7 +84,7 @@ def synchronize(
         elif use.claims and facts.id not in kept:
             claims = ", ".join(proof.title(state.claims[uid]) for uid in use.claims if uid in state.claims)
             notes.append(Note("claim_taken", f"{title(facts)} is treated as shared: another container has {claims}"))
-        given = kept.get(facts.id, Use())
+        given = kept.get(facts.id, NOTHING)
         containers[facts.id] = _track(facts, given, stored=True)
         if given.claims:
             state = state._replace(owners=claiming.bind(state, facts, given))
@@ -130,7 +129,7 @@ def created(state: State, facts: Facts) -> State:
     if confirmed:
         state = state._replace(deliveries=tuple(d for d in state.deliveries if d.container != facts.id))
     if not container.stored:
-        state = put(state, replace(container, stored=True))
+        state = put(state, container._replace(stored=True))
     return believe(believe(state, _held(confirmed)), {facts.cpus: (facts.id,)})
 
 
@@ -142,7 +141,7 @@ def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decisi
     """
     if facts.id not in state.containers:
         state = _adopt(state, facts)
-    container = replace(state.containers[facts.id], stored=True)
+    container = state.containers[facts.id]._replace(stored=True)
     state = believe(put(state, container), {facts.cpus: (facts.id,)})
     state, decision = _send(state, NO_CHANGE, leave_out=facts.id)
     wanted = state.wanted(container)
@@ -150,7 +149,7 @@ def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decisi
         return state, decision
     own: Updates = ((wanted, (facts.id,)),)
     state = state._replace(deliveries=(*state.deliveries, Delivery(own)))
-    return state, replace(decision, updates=(*decision.updates, *own))
+    return state, decision._replace(updates=(*decision.updates, *own))
 
 
 def ended(state: State, container_id: str) -> tuple[State, Decision]:
@@ -202,7 +201,7 @@ def _adopt(state: State, facts: Facts) -> State:
     """A container that is news although it exists: the runtime lost its creation (containerd#13698)."""
     use = claiming.wish_of_running(state, facts)
     if isinstance(use, str) or claiming.objection(state, facts, use):
-        use = Use()
+        use = NOTHING
     state = state._replace(owners=claiming.bind(state, facts, use))
     return believe(put(state, _track(facts, use, stored=True)), {facts.cpus: (facts.id,)})
 
@@ -231,7 +230,7 @@ def _send(state: State, decision: Decision, *, creating: str = "", leave_out: st
     updates = due(state, leave_out)
     if updates or creating:
         state = state._replace(deliveries=(*state.deliveries, Delivery(updates, creating)))
-    return state, replace(decision, updates=updates) if updates else decision
+    return state, decision._replace(updates=updates) if updates else decision
 
 
 def _no_room(state: State, use: Use) -> str:

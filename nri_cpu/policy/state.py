@@ -8,7 +8,7 @@ runtime holds for them: a change of the pool then costs a hook a few steps, not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
@@ -24,8 +24,8 @@ Updates = tuple[tuple[CPUSet, tuple[str, ...]], ...]
 Groups = Mapping[CPUSet, Mapping[str, None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+# Named tuples: a hook makes one or two of each, and a frozen dataclass takes three times as long.
+class Facts(NamedTuple):
     """What an event says of a container: the runtime's word, and env that anybody may have written."""
 
     id: str
@@ -34,15 +34,18 @@ class Facts:
     sandbox: str = ""  # the runtime's id of the pod's sandbox; a pod may get another one
     pod_namespace: str = ""
     pod_name: str = ""
-    env: tuple[str, ...] = field(default=(), repr=False)  # may hold proof and secrets
+    env: tuple[str, ...] = ()
     cpus: CPUSet = EMPTY  # in the runtime's book; empty: none set
     cgroup: str = ""
     created_at: int = 0  # nanoseconds, 0: not known
     cdi_devices: tuple[str, ...] = ()  # as the kubelet asked, where the runtime tells; empty: it doesn't
 
+    def __repr__(self) -> str:
+        """Without env, which holds proof and may hold secrets."""
+        return f"<facts of container {self.id}, {self.name} of pod {self.pod_namespace}/{self.pod_name}>"
 
-@dataclass(frozen=True, slots=True)
-class Container:
+
+class Container(NamedTuple):
     """A container that is not known to have ended."""
 
     id: str
@@ -60,8 +63,7 @@ class Container:
         return (self.pod_uid, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A reply's cpusets that are not believed yet.
 
     They are when `container` is reported as created, or, with no container, when the runtime sends its next event
@@ -80,8 +82,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer to an event. `refusal`: the event fails with that text, and nothing else has happened."""
 
     adjust: CPUSet | None = None
@@ -90,7 +91,6 @@ class Decision:
     notes: tuple[Note, ...] = ()
 
 
-# A named tuple: hooks make several States each, and a frozen dataclass of this size takes three times as long.
 class State(NamedTuple):
     """Everything that decisions depend on. Mappings keep the order in which containers came; none is changed."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.policy import events
@@ -113,7 +111,7 @@ class Desk:
         decision = self.ask_to_create(facts)
         if not decision.refusal:
             self._apply(decision)
-            self.runtime[facts.id] = replace(facts, cpus=decision.adjust or facts.cpus)
+            self.runtime[facts.id] = facts._replace(cpus=decision.adjust or facts.cpus)
             self.state = events.created(events.heard(self.state), self.runtime[facts.id])
         return decision
 
@@ -132,7 +130,7 @@ class Desk:
         facts = self.runtime[container_id]
         self.state, decision = events.update(self.state, facts, CPUSet.parse(requested))
         if requested:
-            self.runtime[container_id] = replace(facts, cpus=CPUSet.parse(requested))
+            self.runtime[container_id] = facts._replace(cpus=CPUSet.parse(requested))
         self._apply(decision)
         return decision
 
@@ -144,7 +142,7 @@ class Desk:
         for cpus, ids in decision.updates:
             for container_id in ids:
                 if container_id in self.runtime:
-                    self.runtime[container_id] = replace(self.runtime[container_id], cpus=cpus)
+                    self.runtime[container_id] = self.runtime[container_id]._replace(cpus=cpus)
 
     def cpus(self, container_id: str) -> str:
         """What the runtime has for the container."""

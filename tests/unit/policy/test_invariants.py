@@ -5,8 +5,6 @@ Claims come and go, containers start, stop and fail, answers get lost, the conne
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -85,7 +83,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(drift=st.booleans())
     def reconnect(self, drift: bool) -> None:
-        found = [replace(f, cpus=EMPTY) if drift else f for f in self.desk.runtime.values()]
+        found = [f._replace(cpus=EMPTY) if drift else f for f in self.desk.runtime.values()]
         decision = self.desk.synchronize(*found, pods=PODS)
         listed = set(updates_of(decision))
         if self.desk.state.pool:

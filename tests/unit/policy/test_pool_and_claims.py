@@ -1,7 +1,5 @@
 """Who gets which CPUs: the shared pool, exclusive containers, proof and owners."""
 
-from dataclasses import replace
-
 import pytest
 
 from nri_cpu.policy.state import Decision
@@ -175,7 +173,7 @@ def test_where_the_runtime_tells_the_cdi_devices_they_must_agree() -> None:
         ((f"dra.k8s.io/cpu=claim-{a.uid}",), False),
         (("vendor.example/gpu=0",), False),
     ]:
-        decision = desk.create(replace(facts, cdi_devices=devices))
+        decision = desk.create(facts._replace(cdi_devices=devices))
         assert bool(decision.refusal) is not fine
 
 

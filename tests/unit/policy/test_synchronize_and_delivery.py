@@ -74,7 +74,7 @@ def test_without_a_recorded_owner_the_one_on_the_claims_cpus_keeps_it_else_the_o
     assert updates_of(desk.synchronize(young, old))["o"] == "0,8"
     desk = Desk()
     desk.prepare("A", "0,8")
-    pinned = replace(young, cpus=claim.cpus)
+    pinned = young._replace(cpus=claim.cpus)
     assert updates_of(desk.synchronize(old, pinned)) == {"o": "1-7,9-15", "y": "0,8"}
 
 
@@ -193,7 +193,7 @@ def test_a_container_that_is_not_stored_yet_gets_no_update_and_is_caught_up_with
     claim = desk.prepare("A", "0,8")
     assert desk.create(container("c", claims=(claim,))).updates == ()
     assert created_with is not None
-    desk.runtime["s1"] = replace(slow, cpus=created_with)
+    desk.runtime["s1"] = slow._replace(cpus=created_with)
     desk.state = events.created(events.heard(desk.state), desk.runtime["s1"])
     assert updates_of(desk.create(container("s2"))) == {"s1": "1-7,9-15"}
 
@@ -279,7 +279,7 @@ def test_what_another_plugin_made_of_a_cpuset_is_set_right_with_the_next_reply()
     claim = desk.prepare("A", "0,8")
     facts = container("c", claims=(claim,))
     desk.ask_to_create(facts)
-    desk.runtime["c"] = replace(facts, cpus=T1)
+    desk.runtime["c"] = facts._replace(cpus=T1)
     desk.state = events.created(events.heard(desk.state), desk.runtime["c"])
     assert updates_of(desk.create(container("s1"))) == {"c": "0,8"}
 
