@@ -106,7 +106,7 @@ def build(out: Path, report: Report = silent) -> None:
     def step(text: str) -> None:
         report(f"image: {text} ({time.monotonic() - began:.0f} s)")
 
-    with tempfile.TemporaryDirectory(prefix="nri-cpu-image-") as name, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory(dir=out) as name, ThreadPoolExecutor(2) as pool:
         work = Path(name)
         coming_kernel = pool.submit(lambda: Suite(KERNEL_SUITE, work / "kernel-apt").kernel(KERNEL_PACKAGE))
         packages = Suite(USER_SUITE, work / "apt").closure(PACKAGES)
