@@ -22,6 +22,7 @@ check: lint types layers proto unit ## lint, types, layers, generated code, unit
 lint: $(VENV)/ready
 	ruff check .
 	ruff format --check .
+	hack/nri-runtime check
 
 types: $(VENV)/ready
 	mypy
@@ -37,7 +38,7 @@ unit: $(VENV)/ready
 	pytest -n 2 -m 'not node' --cov --cov-report=term:skip-covered tests
 
 test-node: $(VENV)/ready ## tests on the node in a box: real kernel, real containerd
-	pytest -m node tests/node
+	pytest -n 2 -m node tests/node
 
 bench: $(VENV)/ready ## the figures of docs/performance.md
 	hack/bench

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from loguru import logger
 
@@ -24,22 +23,24 @@ from dra.prepare.start import recover
 from nri_cpu import __version__
 from nri_cpu.checkpoint.boot import boot_id
 from nri_cpu.checkpoint.errors import CheckpointError
-from nri_cpu.config import Config, ConfigError, load
-from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.command import (
+    CDI_DIRECTORY,
+    CHECKPOINT,
+    Parser,
+    UsageError,
+    add_common_arguments,
+    configuration,
+    log_to,
+    reserved_cpus,
+)
+from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Topology, TopologyError, read_online, read_topology
 
-CONFIG = Path("/etc/dra-cpu/config.yaml")
-CHECKPOINT = Path("/var/lib/dra-cpu/checkpoint.json")
-CDI_DIRECTORY = Path("/var/run/cdi")
 KUBELET_ROOT = Path("/var/lib/kubelet")
 # Under the kubelet's root.
 DRA_SOCKET = Path("plugins/dra.cpu/dra.sock")
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT}
-
-
-class UsageError(Exception):
-    """Arguments or configuration that can't be used; one line that names the thing and the way out."""
 
 
 class StartError(Exception):
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     # Before there is any other thread: one that takes the signal would leave this one asleep.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    _log_to(options.log_format, options.verbosity)
+    log_to(options.log_format, level="DEBUG" if options.verbosity else "INFO")
     try:
         run(settings_of(options, os.environ), _wait_for_signal)
     except Exception as error:
@@ -85,18 +86,13 @@ def _failed(error: Exception) -> int:
     return 2 if isinstance(error, UsageError) else 1
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells what there is\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser("dra-cpu", description="Exclusive CPUs for containers: the DRA companion.", allow_abbrev=False)
+    parser = Parser(prog="dra-cpu", description="Exclusive CPUs for containers: the DRA companion.")
     parser.add_argument("--version", action="version", version=f"dra-cpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="serve the kubelet until SIGTERM", allow_abbrev=False)
+    run = commands.add_parser("run", help="serve the kubelet until SIGTERM")
+    add_common_arguments(run)
     add = run.add_argument
-    add("--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
     add("--kubeconfig", type=Path, metavar="FILE", help="credentials (default: the pod's service account)")
     add("--claims-dir", type=Path, metavar="DIR", help="read claims from manifests there instead of the API server")
     add("--cpu-device-mode", choices=[str(mode) for mode in DeviceMode], help="what a device is (default: grouped)")
@@ -104,9 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--reserved-cpus", metavar="LIST", help="CPUs for no claim and no shared container, such as 0-1,8")
     add("--hostname-override", metavar="NAME", help="the node's name (default: the host's)")
     add("--kubelet-root-dir", type=Path, default=KUBELET_ROOT, metavar="DIR", help="the kubelet's (%(default)s)")
-    add("--checkpoint", type=Path, metavar="FILE", help=f"prepared claims (default: {CHECKPOINT})")
     add("--cdi-dir", type=Path, metavar="DIR", help=f"where CDI specs go (default: {CDI_DIRECTORY})")
-    add("--log-format", choices=("text", "json"), default="text")
     add(
         "-v", "--v", dest="verbosity", type=int, nargs="?", const=1, default=0, metavar="N", help="more than 0: details"
     )
@@ -115,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
     """Raises UsageError."""
-    config = _config(options.config)
+    config = configuration(options.config)
     if config.sysfs_overlay:
         raise UsageError("sysfsOverlay is not supported by this version: remove it from the configuration")
     if options.claims_dir and options.kubeconfig:
@@ -123,16 +117,10 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
     root: Path = options.kubelet_root_dir
     if not root.is_absolute():
         raise UsageError(f"--kubelet-root-dir {root} is no absolute path: the kubelet is told where the socket is")
-    reserved = config.reserved_cpus or EMPTY
-    if options.reserved_cpus is not None:
-        try:
-            reserved = CPUSet.parse(options.reserved_cpus)
-        except CPUSetError as error:
-            raise UsageError(f"--reserved-cpus: {error}") from None
     return Settings(
         node_name=options.hostname_override or config.hostname_override or os.uname().nodename.strip().lower(),
         mode=DeviceMode(options.cpu_device_mode or config.cpu_device_mode or DeviceMode.GROUPED),
-        reserved=reserved,
+        reserved=reserved_cpus(options.reserved_cpus, config),
         min_shared=config.min_shared_cpus,
         require_plugin=config.require_plugin is not False,
         checkpoint=options.checkpoint or config.checkpoint or CHECKPOINT,
@@ -142,13 +130,6 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
         kubeconfig=options.kubeconfig or config.kubeconfig,
         host=Path(env.get("HOST_ROOT") or "/"),
     )
-
-
-def _config(path: Path | None) -> Config:
-    try:
-        return load(path) if path else load(CONFIG) if CONFIG.exists() else Config()
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
 
 
 def run(settings: Settings, wait: Callable[[], None]) -> None:
@@ -233,14 +214,6 @@ def _wait_for_signal() -> None:
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-
-
-def _log_to(kind: str, verbosity: int) -> None:
-    logger.remove()
-    shape = "{time:YYYY-MM-DDTHH:mm:ss.SSSZ} {level: <7} {message}"
-    level = "DEBUG" if verbosity else "INFO"
-    # Values of variables never go to the log: a preparation may be among them.
-    logger.add(sys.stderr, format=shape, serialize=kind == "json", level=level, diagnose=False, backtrace=False)
 
 
 if __name__ == "__main__":

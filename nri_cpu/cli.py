@@ -16,8 +16,8 @@ from loguru import logger
 from nri_cpu import __version__
 from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.watch import DirectoryWatch
-from nri_cpu.config import Config, ConfigError, load
-from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.command import Parser, UsageError, add_common_arguments, configuration, log_to, reserved_cpus
+from nri_cpu.cpuset import CPUSet
 from nri_cpu.files import Files, Places
 from nri_cpu.nri.endpoint import Endpoint, InheritedFd, SocketPath
 from nri_cpu.nri.errors import EndpointError, IdentityError
@@ -25,15 +25,10 @@ from nri_cpu.nri.runner import serve
 from nri_cpu.plugin import Plugin
 
 SOCKET = "/var/run/nri/nri.sock"
-CONFIG = Path("/etc/dra-cpu/config.yaml")
 LOG_OF_LAUNCHED = Path("/var/log/nri-cpu.log")
 
 # A standby looks this often, in seconds, whether the nri-cpu before it has ended.
 _STANDBY = 0.5
-
-
-class UsageError(Exception):
-    """Arguments or configuration that can't be used; one line that names the thing and the way out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = ["run"]
     options = _parser().parse_args(arguments)
     try:
-        _log_to(options.log_format, LOG_OF_LAUNCHED if launched else None)
+        log_to(options.log_format, file=LOG_OF_LAUNCHED if launched else None)
         settings = settings_of(options, os.environ)
         asyncio.run(_run(settings))
     except (UsageError, IdentityError) as error:
@@ -70,35 +65,25 @@ def _fail(code: int, error: Exception) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("nri-cpu", description="Exclusive CPUs for containers: the NRI plugin.")
+    parser = Parser(prog="nri-cpu", description="Exclusive CPUs for containers: the NRI plugin.")
     parser.add_argument("--version", action="version", version=f"nri-cpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve the container runtime until SIGTERM")
-    run.add_argument("--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
-    run.add_argument("--socket", default=SOCKET, metavar="PATH", help="the runtime's NRI socket")
+    add_common_arguments(run)
+    run.add_argument("--socket", default=SOCKET, metavar="PATH", help="the runtime's NRI socket (%(default)s)")
     run.add_argument("--index", default="10", metavar="NN", help="two digits: the place among plugins (%(default)s)")
     run.add_argument("--name", default="nri-cpu", metavar="NAME", help="the plugin's name (%(default)s)")
-    run.add_argument("--checkpoint", type=Path, metavar="FILE", help="prepared claims, as dra-cpu writes them")
     run.add_argument("--reserved-cpus", metavar="LIST", help="CPUs for nobody, until a checkpoint tells them")
-    run.add_argument("--log-format", choices=("text", "json"), default="text")
     return parser
 
 
 def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
     """Raises UsageError."""
-    try:
-        config = load(options.config) if options.config else load(CONFIG) if CONFIG.exists() else Config()
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    config = configuration(options.config)
     places = Places(host=Path(env.get("HOST_ROOT") or "/")).configured(config)
     if options.checkpoint:
         places = replace(places, checkpoint=options.checkpoint)
-    reserved = config.reserved_cpus or EMPTY
-    if options.reserved_cpus is not None:
-        try:
-            reserved = CPUSet.parse(options.reserved_cpus)
-        except CPUSetError as error:
-            raise UsageError(f"--reserved-cpus: {error}") from None
+    reserved = reserved_cpus(options.reserved_cpus, config)
     return Settings(_endpoint(options, env), options.name, options.index, places, reserved)
 
 
@@ -121,16 +106,6 @@ def _endpoint(options: argparse.Namespace, env: Mapping[str, str]) -> Endpoint:
     options.name = env.get("NRI_PLUGIN_NAME") or options.name
     options.index = env.get("NRI_PLUGIN_IDX") or options.index
     return InheritedFd(int(inherited))
-
-
-def _log_to(kind: str, file: Path | None) -> None:
-    logger.remove()
-    shape = "{time:YYYY-MM-DDTHH:mm:ss.SSSZ} {level: <7} {message}"
-    target = file or sys.stderr
-    try:
-        logger.add(target, format=shape, serialize=kind == "json", level="INFO", diagnose=False, backtrace=False)
-    except OSError as error:
-        raise UsageError(f"can't write the log {file}: {error.strerror}") from None
 
 
 async def _run(settings: Settings) -> None:

@@ -24,11 +24,11 @@ def facts(pod: PodSandbox, container: Container) -> Facts:
         sandbox=container.pod_sandbox_id or pod.id,
         pod_namespace=pod.namespace or container.labels.get("io.kubernetes.pod.namespace", ""),
         pod_name=pod.name or container.labels.get("io.kubernetes.pod.name", ""),
-        env=tuple(entry for entry in container.env if entry.startswith(_PREFIXES)),
+        env=tuple([entry for entry in container.env if entry.startswith(_PREFIXES)]),
         cpus=cpus(container.linux.resources.cpu.cpus),
         cgroup=container.linux.cgroups_path,
         created_at=container.created_at,
-        cdi_devices=tuple(device.name for device in container.CDI_devices),
+        cdi_devices=tuple([device.name for device in container.CDI_devices]),
     )
 
 

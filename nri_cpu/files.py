@@ -21,11 +21,9 @@ from nri_cpu.checkpoint.files import replace as replace_file
 from nri_cpu.checkpoint.follow import CheckpointFile
 from nri_cpu.checkpoint.locks import FileLock
 from nri_cpu.checkpoint.model import ClaimRecord, Owner, Owners
+from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT
 from nri_cpu.config import Config
 from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
-
-CHECKPOINT = Path("/var/lib/dra-cpu/checkpoint.json")
-CDI_DIRECTORY = Path("/var/run/cdi")
 
 # The longest list of CPUs that a kernel shows: every other one of 8192, in bytes.
 _LONGEST_LIST = 24576

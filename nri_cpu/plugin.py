@@ -113,10 +113,9 @@ class Plugin:
         specs = {} if self._state.claims_known else self._files.read_specs()
         self._state, decision = events.synchronize(self._state, [pod_uid(pod) for pod in pods], found, specs)
         self._settle(decision)
-        logger.info(
-            "synchronized with {}: {} pods, {} containers, {} of them with claims; shared pool {}",
-            self._runtime, len(pods), len(found), len(self._state.claimed), self._state.pool or "empty",
-        )  # fmt: skip
+        text = "synchronized with {}: {} pods, {} containers, {} of them with claims; shared pool {}"
+        claimed, pool = len(self._state.claimed), self._state.pool or "empty"
+        self._later(0, partial(logger.info, text, self._runtime, len(pods), len(found), claimed, pool))
         return decision.updates
 
     def create_container(self, pod: PodSandbox, container: Container) -> tuple[CPUSet | None, Updates]:

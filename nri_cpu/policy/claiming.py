@@ -27,6 +27,8 @@ NOTHING = Use()
 
 def wish(state: State, facts: Facts) -> Use | str:
     """The claims that the container's env proves, or why it proves nothing of what it names."""
+    if not facts.env:
+        return NOTHING
     said = proof.mentions(facts.env)
     for uid, mention in said.items():
         if uid not in state.claims and not state.claims_known:
@@ -126,8 +128,6 @@ def assign(state: State, found: Sequence[tuple[Facts, Use]]) -> dict[str, Use]:
 
 
 def _use(claims: Mapping[str, ClaimRecord], uids: tuple[str, ...]) -> Use:
-    if not uids:
-        return NOTHING
     cpus = EMPTY
     for uid in uids:
         cpus |= claims[uid].cpus

@@ -194,7 +194,17 @@ def title(facts: Facts) -> str:
 
 
 def _track(facts: Facts, use: Use, *, stored: bool) -> Container:
-    return Container(facts.id, facts.name, facts.pod_uid, facts.sandbox, use.claims, use.cpus, stored, title(facts))
+    return Container(
+        facts.id,
+        facts.name,
+        facts.pod_uid,
+        facts.sandbox,
+        use.claims,
+        use.cpus,
+        stored,
+        facts.pod_namespace,
+        facts.pod_name,
+    )
 
 
 def _adopt(state: State, facts: Facts) -> State:

@@ -55,12 +55,17 @@ class Container(NamedTuple):
     claims: tuple[str, ...] = ()  # UIDs; none: it is a shared container
     own: CPUSet = EMPTY  # all CPUs of its claims; they stay its own while it lives, whatever becomes of the claims
     stored: bool = True  # the runtime can apply updates to it; before PostCreateContainer it drops them silently
-    title: str = ""  # for people: "container app of pod default/web"
+    pod_namespace: str = ""
+    pod_name: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
         """Who may own a claim: restarts of a container keep it."""
         return (self.pod_uid, self.name)
+
+    @property
+    def title(self) -> str:
+        return f"container {self.name} of pod {self.pod_namespace}/{self.pod_name}"
 
 
 class Delivery(NamedTuple):

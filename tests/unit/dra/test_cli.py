@@ -19,6 +19,7 @@ from loguru import logger
 
 from dra import cli
 from dra.kubelet import dra_pb2 as pb
+from nri_cpu import command
 from nri_cpu.checkpoint.cdi import read_specs
 from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.checkpoint.locks import FileLock
@@ -220,7 +221,7 @@ def outcome(companion: Companion, capsys: pytest.CaptureFixture[str], *arguments
     """Exit code and the last line on stderr of a run that fails at start; there is no traceback."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOST_ROOT", str(companion.host))
-        patch.setattr(cli, "CONFIG", companion.directory / "nowhere.yaml")
+        patch.setattr(command, "CONFIG", companion.directory / "nowhere.yaml")
         try:
             code = cli.main(companion.arguments(*arguments))
         except SystemExit as error:

@@ -240,6 +240,7 @@ def test_the_first_thing_that_happens_may_be_a_prepare(rig: Rig) -> None:
     assert rig.prepare(rig.claim()) == parse("0,8")
 
 
+@pytest.mark.fault("B14", "N9")
 def test_without_nri_cpu_in_the_runtime_nothing_is_prepared(rig: Rig) -> None:
     ref = rig.claim()
     rig.plugin.release()

@@ -1,0 +1,71 @@
+"""What both commands have in common: default places, the configuration file, how to log, and how to refuse."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from loguru import logger
+
+from nri_cpu.config import Config, ConfigError, load
+from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+
+CONFIG = Path("/etc/dra-cpu/config.yaml")
+CHECKPOINT = Path("/var/lib/dra-cpu/checkpoint.json")
+CDI_DIRECTORY = Path("/var/run/cdi")
+
+_SHAPE = "{time:YYYY-MM-DDTHH:mm:ss.SSSZ} {level: <7} {message}"
+
+
+class UsageError(Exception):
+    """Arguments or configuration that can't be used; one line that names the thing and the way out."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong usage is one line and exit code 2; no argument may be shortened, so that new ones break nobody."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells what there is\n")
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """--config, --checkpoint and --log-format."""
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
+    add("--checkpoint", type=Path, metavar="FILE", help=f"prepared claims (default: {CHECKPOINT})")
+    add("--log-format", choices=("text", "json"), default="text")
+
+
+def configuration(path: Path | None) -> Config:
+    """The file at `path`, else the default one, else nothing. Raises UsageError."""
+    try:
+        return load(path) if path else load(CONFIG) if CONFIG.exists() else Config()
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def reserved_cpus(argument: str | None, config: Config) -> CPUSet:
+    """--reserved-cpus, else reservedCPUs, else none. Raises UsageError."""
+    if argument is None:
+        return config.reserved_cpus or EMPTY
+    try:
+        return CPUSet.parse(argument)
+    except CPUSetError as error:
+        raise UsageError(f"--reserved-cpus: {error}") from None
+
+
+def log_to(kind: str, *, file: Path | None = None, level: str = "INFO") -> None:
+    """Log to a file, else to stderr, as text or JSON. Values of variables never go there: a preparation may be among
+    them. Raises UsageError."""
+    logger.remove()
+    try:
+        logger.add(
+            file or sys.stderr, format=_SHAPE, serialize=kind == "json", level=level, diagnose=False, backtrace=False
+        )
+    except OSError as error:
+        raise UsageError(f"the log {file} can't be written: {error.strerror}; check its directory") from None
