@@ -114,7 +114,7 @@ class Plugin:
         self._state, decision = events.synchronize(self._state, [pod_uid(pod) for pod in pods], found, specs)
         self._settle(decision)
         text = "synchronized with {}: {} pods, {} containers, {} of them with claims; shared pool {}"
-        claimed, pool = len(self._state.claimed), self._state.pool or "empty"
+        claimed, pool = len(self._state.exclusive), self._state.pool or "empty"
         self._later(0, partial(logger.info, text, self._runtime, len(pods), len(found), claimed, pool))
         return decision.updates
 

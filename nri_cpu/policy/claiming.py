@@ -63,7 +63,7 @@ def objection(state: State, facts: Facts, use: Use) -> str:
                 f"{owner.pod_namespace}/{owner.pod_name}; a claim is for one container: "
                 "give this one a claim of its own"
             )
-        for other in state.claimed.values():
+        for other in state.claimed():
             if uid not in other.claims and not other.own.isdisjoint(record.cpus):
                 return (
                     f"{proof.title(record)} has CPUs {other.own & record.cpus}, on which {other.title} "
@@ -78,7 +78,7 @@ def owns(owner: Owner, facts: Facts | Container) -> bool:
 
 def gives_way(state: State, owner: Owner) -> bool:
     """Whether the owner's pod is gone: no living container, and its sandbox was stopped or removed."""
-    return owner.pod_uid in state.ended and all(c.pod_uid != owner.pod_uid for c in state.containers.values())
+    return owner.pod_uid in state.ended and all(c.pod_uid != owner.pod_uid for c in state.containers())
 
 
 def bind(state: State, facts: Facts, use: Use) -> Mapping[str, Owner]:

@@ -23,17 +23,18 @@ from nri_cpu.policy import claiming, proof
 from nri_cpu.policy.claiming import NOTHING, Use
 from nri_cpu.policy.state import (
     Container,
+    Creation,
     Decision,
-    Delivery,
     Facts,
     Note,
     State,
     Updates,
+    announce,
     believe,
     derive,
     drop,
     due,
-    put,
+    store,
 )
 
 NO_CHANGE = Decision()
@@ -68,7 +69,7 @@ def synchronize(
         named = {uid for facts in found for uid in proof.mentions(facts.env)}
         state = state._replace(claims={uid: specs[uid] for uid in named if uid in specs})
     ended = frozenset(owner.pod_uid for owner in state.owners.values()) - frozenset(pods)
-    state = state._replace(ended=ended, deliveries=())
+    state = state._replace(ended=ended, creating={}, shared={}, exclusive={}, held={}, sent=())
     wishes = [(facts, claiming.wish_of_running(state, facts)) for facts in found]
     wanting = [(facts, use) for facts, use in wishes if isinstance(use, Use) and use.claims]
     kept = claiming.assign(state, wanting)
@@ -77,7 +78,9 @@ def synchronize(
         state = state._replace(claims={uid: record for uid, record in state.claims.items() if uid in proven})
 
     notes: list[Note] = []
-    containers: dict[str, Container] = {}
+    owners = state.owners
+    exclusive: dict[str, Container] = {}
+    shared: dict[str, Container] = {}
     for facts, use in wishes:
         if isinstance(use, str):
             notes.append(Note("unproven", f"{title(facts)} is treated as shared: {use}"))
@@ -85,14 +88,16 @@ def synchronize(
             claims = ", ".join(proof.title(state.claims[uid]) for uid in use.claims if uid in state.claims)
             notes.append(Note("claim_taken", f"{title(facts)} is treated as shared: another container has {claims}"))
         given = kept.get(facts.id, NOTHING)
-        containers[facts.id] = _track(facts, given, stored=True)
-        if given.claims:
-            state = state._replace(owners=claiming.bind(state, facts, given))
-    notes += _misplaced(found, containers)
-    state = derive(state._replace(containers=containers, shared={}, exclusive={}))
-    if not state.pool and not all(container.claims for container in containers.values()):
+        (exclusive if given.claims else shared)[facts.id] = _track(facts, given)
+        owners = claiming.bind(state._replace(owners=owners), facts, given) if given.claims else owners
+    notes += _misplaced(found, exclusive)
+    # Nothing is believed of what the runtime holds, so that all are told.
+    held = dict.fromkeys(exclusive, EMPTY)
+    state = derive(state._replace(owners=owners, exclusive=exclusive, held=held))
+    if shared and not state.pool:
         notes.append(Note("empty_pool", "no CPU is left for shared containers: they stay where they are"))
-    return _send(believe(state, {EMPTY: _urgent_first(state, found)}), Decision(notes=tuple(notes)))
+    groups = {EMPTY: _urgent_first(state.pool, found, shared)} if shared else {}
+    return _answer(state._replace(shared=groups), Decision(notes=tuple(notes)))
 
 
 def create(state: State, facts: Facts) -> tuple[State, Decision]:
@@ -106,31 +111,28 @@ def create(state: State, facts: Facts) -> tuple[State, Decision]:
         return _refuse(before, "claim_taken", facts, problem)
     if problem := _no_room(state, use):
         return _refuse(before, "empty_pool", facts, problem)
-    container = _track(facts, use, stored=False)
+    container = _track(facts, use)
     owners = claiming.bind(state, facts, use) if use.claims else state.owners
-    made = put(state, container)
     if owners is not state.owners or state.ended:
-        made = made._replace(owners=owners, ended=state.ended - {facts.pod_uid})
-    adjust = made.wanted(container) or None
+        state = state._replace(owners=owners, ended=state.ended - {facts.pod_uid})
+    state = announce(state, Creation(container))
+    if told := due(state):
+        state = announce(state, Creation(container, told))
+    adjust = state.wanted(container) or None
     notes: tuple[Note, ...] = ()
     if use.claims:
-        told = "" if owners is state.owners else ", its owner from now on"
-        notes = (Note("exclusive", f"{title(facts)} gets CPUs {adjust} of claim {', '.join(use.claims)}{told}"),)
-    return _send(made, Decision(adjust=adjust, notes=notes), creating=facts.id)
+        news = "" if owners is before.owners else ", its owner from now on"
+        notes = (Note("exclusive", f"{title(facts)} gets CPUs {adjust} of claim {', '.join(use.claims)}{news}"),)
+    return state, Decision(adjust, told, notes=notes)
 
 
 def created(state: State, facts: Facts) -> State:
     """The runtime has stored the container: it takes updates now, and what the answer to its creation said was done.
     Its own cpuset is what the runtime says: another plugin may have had its way."""
-    container = state.containers.get(facts.id)
-    if container is None:
-        return _adopt(state, facts)
-    confirmed = [delivery for delivery in state.deliveries if delivery.container == facts.id]
-    if confirmed:
-        state = state._replace(deliveries=tuple(d for d in state.deliveries if d.container != facts.id))
-    if not container.stored:
-        state = put(state, container._replace(stored=True))
-    return believe(believe(state, _held(confirmed)), {facts.cpus: (facts.id,)})
+    creation = state.creating.get(facts.id)
+    if creation is not None:
+        return believe(store(state, creation.container, facts.cpus), creation.updates)
+    return _seen(state, facts)[0]
 
 
 def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decision]:
@@ -139,17 +141,13 @@ def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decisi
     The container is answered for only where its cpuset would be wrong otherwise: with an answer the runtime loses the
     request's swap limit and oom_score_adj (fault P4). That answer is the last one (fact F9).
     """
-    if facts.id not in state.containers:
-        state = _adopt(state, facts)
-    container = state.containers[facts.id]._replace(stored=True)
-    state = believe(put(state, container), {facts.cpus: (facts.id,)})
-    state, decision = _send(state, NO_CHANGE, leave_out=facts.id)
+    state, container = _seen(state, facts)
+    state, decision = _answer(state, NO_CHANGE, leave_out=facts.id)
     wanted = state.wanted(container)
     if not wanted or wanted == (requested or facts.cpus):
         return state, decision
     own: Updates = ((wanted, (facts.id,)),)
-    state = state._replace(deliveries=(*state.deliveries, Delivery(own)))
-    return state, decision._replace(updates=(*decision.updates, *own))
+    return state._replace(sent=(*state.sent, *own)), decision._replace(updates=(*decision.updates, *own))
 
 
 def ended(state: State, container_id: str) -> tuple[State, Decision]:
@@ -158,17 +156,18 @@ def ended(state: State, container_id: str) -> tuple[State, Decision]:
     Where the runtime takes an answer (StopContainer), it carries what is due for the others; `drop` alone is for the
     events whose answer says nothing.
     """
-    return _send(drop(state, container_id), NO_CHANGE)
+    return _answer(drop(state, container_id), NO_CHANGE)
 
 
 def pod_ended(state: State, pod_uid: str, sandbox: str, *, removed: bool) -> State:
     """A sandbox was stopped or removed. Its creations under way have failed, and with a removed one all its containers
     are gone, whether or not anybody said so (fault I7). When no container of the pod lives, in whatever sandbox, its
     claims may be taken over."""
-    for container in tuple(state.containers.values()):
-        if sandbox and container.sandbox == sandbox:
-            pod_uid = pod_uid or container.pod_uid
-            if removed or not container.stored:
+    if sandbox:
+        lost = [creation.container for creation in state.creating.values()]
+        for container in list(state.containers()) if removed else lost:
+            if container.sandbox == sandbox:
+                pod_uid = pod_uid or container.pod_uid
                 state = drop(state, container.id)
     if pod_uid and any(owner.pod_uid == pod_uid for owner in state.owners.values()):
         return state._replace(ended=state.ended | {pod_uid})
@@ -177,23 +176,20 @@ def pod_ended(state: State, pod_uid: str, sandbox: str, *, removed: bool) -> Sta
 
 def heard(state: State) -> State:
     """The runtime has sent an event, so it has applied the answers before it, but for those of creations under way."""
-    confirmed = [delivery for delivery in state.deliveries if not delivery.container]
-    if not confirmed:
-        return state
-    rest = tuple(delivery for delivery in state.deliveries if delivery.container)
-    return believe(state._replace(deliveries=rest), _held(confirmed))
+    return believe(state._replace(sent=()), state.sent) if state.sent else state
 
 
 def disconnected(state: State) -> State:
     """The connection is lost: no answer under way is known to have arrived. The next Synchronize tells what is."""
-    return state._replace(deliveries=())
+    creating = {container_id: creation._replace(updates=()) for container_id, creation in state.creating.items()}
+    return state._replace(creating=creating, sent=())
 
 
 def title(facts: Facts) -> str:
     return f"container {facts.name} of pod {facts.pod_namespace}/{facts.pod_name}"
 
 
-def _track(facts: Facts, use: Use, *, stored: bool) -> Container:
+def _track(facts: Facts, use: Use) -> Container:
     return Container(
         facts.id,
         facts.name,
@@ -201,46 +197,39 @@ def _track(facts: Facts, use: Use, *, stored: bool) -> Container:
         facts.sandbox,
         use.claims,
         use.cpus,
-        stored,
         facts.pod_namespace,
         facts.pod_name,
     )
 
 
-def _adopt(state: State, facts: Facts) -> State:
-    """A container that is news although it exists: the runtime lost its creation (containerd#13698)."""
-    use = claiming.wish_of_running(state, facts)
-    if isinstance(use, str) or claiming.objection(state, facts, use):
-        use = NOTHING
-    state = state._replace(owners=claiming.bind(state, facts, use))
-    return believe(put(state, _track(facts, use, stored=True)), {facts.cpus: (facts.id,)})
+def _seen(state: State, facts: Facts) -> tuple[State, Container]:
+    """A container that the runtime has, whether or not it was announced: some creations never are (containerd#13698).
+    The runtime holds for it what it says."""
+    container = state.find(facts.id)
+    if container is None:
+        use = claiming.wish_of_running(state, facts)
+        if isinstance(use, str) or claiming.objection(state, facts, use):
+            use = NOTHING
+        state = state._replace(owners=claiming.bind(state, facts, use))
+        container = _track(facts, use)
+    return store(state, container, facts.cpus), container
 
 
 def _without_ghosts(state: State, facts: Facts) -> State:
     """Forget earlier creations of this container that the runtime never reported as done: they failed without a word
     (CRI-O sends no Stop for a creation that failed within NRI)."""
-    for creation in state.deliveries:
-        ghost = state.containers.get(creation.container)
-        if ghost and not ghost.stored and ghost.key == (facts.pod_uid, facts.name):
-            state = drop(state, ghost.id)
+    for container, _ in tuple(state.creating.values()):
+        if container.key == (facts.pod_uid, facts.name):
+            state = drop(state, container.id)
     return state
 
 
-def _held(deliveries: Sequence[Delivery]) -> dict[CPUSet, list[str]]:
-    """What the runtime holds when these replies were applied."""
-    held: dict[CPUSet, list[str]] = {}
-    for delivery in deliveries:
-        for cpus, ids in delivery.updates:
-            held.setdefault(cpus, []).extend(ids)
-    return held
-
-
-def _send(state: State, decision: Decision, *, creating: str = "", leave_out: str = "") -> tuple[State, Decision]:
-    """Put all updates that are due into the answer, and remember what was sent until it is known to have arrived."""
+def _answer(state: State, decision: Decision, leave_out: str = "") -> tuple[State, Decision]:
+    """Put all updates that are due into an answer, and remember them until they are known to have arrived."""
     updates = due(state, leave_out)
-    if updates or creating:
-        state = state._replace(deliveries=(*state.deliveries, Delivery(updates, creating)))
-    return state, decision._replace(updates=updates) if updates else decision
+    if not updates:
+        return state, decision
+    return state._replace(sent=(*state.sent, *updates)), decision._replace(updates=updates)
 
 
 def _no_room(state: State, use: Use) -> str:
@@ -249,10 +238,10 @@ def _no_room(state: State, use: Use) -> str:
     if state.pool:
         return ""
     if not use.claims:
-        if not state.claims and not state.claimed:
+        if not state.claims and not any(state.claimed()):
             return ""
         return "no CPU is left for shared containers: free a claim, or set reservedCPUs or minSharedCPUs"
-    if len(state.claimed) < len(state.containers):
+    if any(not container.claims for container in state.containers()):
         return "its claim leaves no CPU for the shared containers of this node: free a claim, or set minSharedCPUs"
     return ""
 
@@ -261,19 +250,17 @@ def _refuse(state: State, kind: str, facts: Facts, text: str) -> tuple[State, De
     return state, Decision(refusal=text, notes=(Note(kind, f"{title(facts)} is refused: {text}"),))
 
 
-def _urgent_first(state: State, found: Sequence[Facts]) -> list[str]:
-    """The containers' ids, those that must leave a CPU first: the runtime applies updates one by one."""
-
-    def can_wait(facts: Facts) -> bool:
-        return bool(facts.cpus) and facts.cpus <= state.wanted(state.containers[facts.id])
-
-    return [facts.id for facts in sorted(found, key=can_wait)]
+def _urgent_first(pool: CPUSet, found: Sequence[Facts], shared: Mapping[str, Container]) -> Mapping[str, Container]:
+    """The shared containers, those that must leave a CPU first: the runtime applies updates one by one."""
+    patient = {facts.id for facts in found if facts.cpus and facts.cpus <= pool}
+    order = sorted(shared, key=patient.__contains__)
+    return {container_id: shared[container_id] for container_id in order}
 
 
-def _misplaced(found: Sequence[Facts], containers: Mapping[str, Container]) -> list[Note]:
+def _misplaced(found: Sequence[Facts], exclusive: Mapping[str, Container]) -> list[Note]:
     """Claim containers that were created without us and run elsewhere: what happened while we were away (B14)."""
     return [
         Note("misplaced", f"{title(facts)} ran on CPUs {facts.cpus or 'of everybody'}, not on its own {own}")
         for facts in found
-        if (own := containers[facts.id].own) and own != facts.cpus
+        if facts.id in exclusive and (own := exclusive[facts.id].own) != facts.cpus
     ]

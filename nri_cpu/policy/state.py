@@ -1,13 +1,14 @@
 """What the policy knows, as values: containers, owners, what the runtime was sent and what it is known to hold.
 
-A State is never changed; every event makes a new one, by the functions below alone, which keep what is derived in it
-as `derive` would make it. Thousands of shared containers differ in nothing but their ids, so they are kept by what the
-runtime holds for them: a change of the pool then costs a hook a few steps, not one for each container.
+A State is never changed; every event makes a new one, by the functions below alone, which keep its pool as `derive`
+would make it. Thousands of shared containers differ in nothing but their ids, so they are kept by what the runtime
+holds for them: a change of the pool then costs a hook a few steps, not one for each container. And a container that is
+being created stands apart from them, so that the hook that its start waits for copies nothing large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -19,9 +20,6 @@ _Value = TypeVar("_Value")
 # Container ids by the cpuset that they are to get, in the order in which the runtime is to apply them. An id stands in
 # it once, and no cpuset is empty (nri-protocol: two updates for one container conflict; "" means "leave as is").
 Updates = tuple[tuple[CPUSet, tuple[str, ...]], ...]
-
-# Ids of containers, in order, by the cpuset that they have in common.
-Groups = Mapping[CPUSet, Mapping[str, None]]
 
 
 # Named tuples: a hook makes one or two of each, and a frozen dataclass takes three times as long.
@@ -54,7 +52,6 @@ class Container(NamedTuple):
     sandbox: str = ""
     claims: tuple[str, ...] = ()  # UIDs; none: it is a shared container
     own: CPUSet = EMPTY  # all CPUs of its claims; they stay its own while it lives, whatever becomes of the claims
-    stored: bool = True  # the runtime can apply updates to it; before PostCreateContainer it drops them silently
     pod_namespace: str = ""
     pod_name: str = ""
 
@@ -68,15 +65,16 @@ class Container(NamedTuple):
         return f"container {self.name} of pod {self.pod_namespace}/{self.pod_name}"
 
 
-class Delivery(NamedTuple):
-    """A reply's cpusets that are not believed yet.
+# Shared containers by the cpuset that they have in common, and by id.
+Groups = Mapping[CPUSet, Mapping[str, Container]]
 
-    They are when `container` is reported as created, or, with no container, when the runtime sends its next event
-    (it applies a reply before it lets go of the lock under which all events are sent).
-    """
 
-    updates: Updates
-    container: str = ""
+class Creation(NamedTuple):
+    """A container whose creation has been answered, and not yet reported as done: the runtime can't apply updates to it
+    now, and drops them silently. `updates` are those of the answer, believed when the creation is done."""
+
+    container: Container
+    updates: Updates = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ class Decision(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that decisions depend on. Mappings keep the order in which containers came; none is changed."""
+    """Everything that decisions depend on. No mapping in it is ever changed."""
 
     online: CPUSet = EMPTY
     reserved: CPUSet = EMPTY
@@ -105,13 +103,31 @@ class State(NamedTuple):
     claims_known: bool = False  # false until a checkpoint has been read: absent is never read as empty
     owners: Mapping[str, Owner] = {}  # by claim UID
     ended: frozenset[str] = frozenset()  # UIDs of owners' pods whose sandbox was stopped, removed, or is not listed
-    containers: Mapping[str, Container] = {}  # by id
-    shared: Mapping[CPUSet, Mapping[str, None]] = {}  # Groups of stored shared containers by what the runtime holds
-    exclusive: Mapping[str, CPUSet] = {}  # what the runtime holds for the stored claim containers, by id
-    deliveries: tuple[Delivery, ...] = ()  # what was sent and is not confirmed; one for each creation under way
-    # Derived from the rest, kept because hooks have no time to make them anew:
-    claimed: Mapping[str, Container] = {}  # the containers that have claims
-    pool: CPUSet = EMPTY  # where shared containers belong; empty: there is no such place
+    creating: Mapping[str, Creation] = {}  # by container id
+    shared: Mapping[CPUSet, Mapping[str, Container]] = {}  # Groups by what the runtime holds
+    exclusive: Mapping[str, Container] = {}  # claim containers by id
+    held: Mapping[str, CPUSet] = {}  # what the runtime holds for the exclusive ones, by id
+    sent: Updates = ()  # of answers that the runtime's next event confirms: it applies one before it sends another
+    pool: CPUSet = EMPTY  # derived, by `derive`: where shared containers belong; empty: there is no such place
+
+    def find(self, container_id: str) -> Container | None:
+        """The container, if it is not known to have ended."""
+        if creation := self.creating.get(container_id):
+            return creation.container
+        groups = (self.exclusive, *self.shared.values())
+        return next((group[container_id] for group in groups if container_id in group), None)
+
+    def containers(self) -> Iterator[Container]:
+        """All containers that are not known to have ended."""
+        yield from (creation.container for creation in self.creating.values())
+        yield from self.exclusive.values()
+        for group in self.shared.values():
+            yield from group.values()
+
+    def claimed(self) -> Iterator[Container]:
+        """Those of them that have claims."""
+        yield from (creation.container for creation in self.creating.values() if creation.container.claims)
+        yield from self.exclusive.values()
 
     def wanted(self, container: Container) -> CPUSet:
         """Where the container belongs; empty when there is no such place, and then it is left alone.
@@ -123,60 +139,60 @@ class State(NamedTuple):
 
 
 def derive(state: State) -> State:
-    """The state with `claimed` and `pool` made anew from all the rest."""
-    claimed = {c.id: c for c in state.containers.values() if c.claims}
-    return state._replace(claimed=claimed, pool=_shared_pool(state, claimed))
+    """The state with its pool made anew: CPUs on line, not reserved, of no prepared claim, of no living claim container.
+
+    With none left, the reserved CPUs (feature E3); with none there either, empty.
+    """
+    taken = prepared(state)
+    for container in state.claimed():
+        taken |= container.own
+    free = state.online - taken
+    return state._replace(pool=(free - state.reserved) or (free & state.reserved))
 
 
-def put(state: State, container: Container) -> State:
-    """The state with this container new, or changed; its claims stay the same."""
-    containers = {**state.containers, container.id: container}
-    if not container.claims:
-        return state._replace(containers=containers)
-    state = state._replace(containers=containers, claimed={**state.claimed, container.id: container})
+def announce(state: State, creation: Creation) -> State:
+    """The state with a creation under way."""
+    container = creation.container
+    state = state._replace(creating=_with(state.creating, container.id, creation))
     return state if container.own.isdisjoint(state.pool) else derive(state)
+
+
+def store(state: State, container: Container, cpus: CPUSet) -> State:
+    """The state in which the runtime has the container, and holds these CPUs for it (empty: none)."""
+    if container.id in state.creating:
+        state = state._replace(creating=_without(state.creating, container.id))
+    if not container.claims:
+        return state._replace(shared=_moved(state.shared, {container.id: container}, cpus))
+    exclusive, held = _with(state.exclusive, container.id, container), _with(state.held, container.id, cpus)
+    state = state._replace(exclusive=exclusive, held=held)
+    return state if container.own.isdisjoint(state.pool) else derive(state)
+
+
+def believe(state: State, updates: Updates) -> State:
+    """The state in which the runtime holds what these updates said, for the containers that it still has."""
+    for cpus, ids in updates:
+        mine = {container_id: cpus for container_id in ids if container_id in state.exclusive}
+        rest = {i: group[i] for group in state.shared.values() for i in ids if i in group}
+        if mine:
+            state = state._replace(held={**state.held, **mine})
+        if rest:
+            state = state._replace(shared=_moved(state.shared, rest, cpus))
+    return state
 
 
 def drop(state: State, container_id: str) -> State:
     """The state without this container and all that is known of it."""
-    deliveries = state.deliveries
-    if any(delivery.container == container_id for delivery in deliveries):
-        deliveries = tuple(delivery for delivery in deliveries if delivery.container != container_id)
-    gone = state.containers.get(container_id)
+    gone = state.find(container_id)
     if gone is None:
-        return state._replace(deliveries=deliveries)
-    containers = _without(state.containers, container_id)
-    if not gone.claims:
-        return state._replace(
-            deliveries=deliveries, containers=containers, shared=_moved_out(state.shared, {container_id: None})
-        )
-    state = state._replace(
-        deliveries=deliveries,
-        containers=containers,
-        claimed=_without(state.claimed, container_id),
-        exclusive=_without(state.exclusive, container_id),
-    )
+        return state
+    if container_id in state.creating:
+        state = state._replace(creating=_without(state.creating, container_id))
+    elif gone.claims:
+        held = _without(state.held, container_id)
+        state = state._replace(exclusive=_without(state.exclusive, container_id), held=held)
+    else:
+        return state._replace(shared=_moved(state.shared, {container_id: gone}))
     return state if gone.own <= prepared(state) else derive(state)
-
-
-def believe(state: State, held: Mapping[CPUSet, Iterable[str]]) -> State:
-    """The state in which the runtime is known to hold these cpusets for these containers; those that are gone, or that
-    the runtime has not stored, are left out. An empty cpuset: it holds none."""
-    shared, exclusive = state.shared, state.exclusive
-    for cpus, ids in held.items():
-        moved: dict[str, None] = {}
-        for container_id in ids:
-            container = state.containers.get(container_id)
-            if container is None or not container.stored:
-                continue
-            if container.claims:
-                exclusive = {**exclusive, container_id: cpus}
-            else:
-                moved[container_id] = None
-        if moved:
-            shared = _moved_out(shared, moved)
-            shared[cpus] = {**shared.get(cpus, {}), **moved}
-    return state._replace(shared=shared, exclusive=exclusive)
 
 
 def due(state: State, leave_out: str = "") -> Updates:
@@ -186,17 +202,15 @@ def due(state: State, leave_out: str = "") -> Updates:
     growing: list[tuple[CPUSet, tuple[str, ...]]] = []
 
     def sort_in(known: CPUSet, wanted: CPUSet, ids: Iterable[str]) -> None:
-        if (
-            wanted
-            and known != wanted
-            and (told := tuple(i for i in ids if i != leave_out) if leave_out else tuple(ids))
-        ):
-            (growing if known and known <= wanted else shrinking).append((wanted, told))
+        if wanted and known != wanted:
+            told = tuple(i for i in ids if i != leave_out) if leave_out else tuple(ids)
+            kind = growing if known and known <= wanted else shrinking
+            kind.extend([(wanted, told)] if told else [])
 
-    for container_id, known in state.exclusive.items():
-        sort_in(known, state.wanted(state.containers[container_id]), (container_id,))
-    for known, ids in state.shared.items():
-        sort_in(known, state.pool, ids)
+    for container in state.exclusive.values():
+        sort_in(state.held[container.id], state.wanted(container), (container.id,))
+    for known, group in state.shared.items():
+        sort_in(known, state.pool, group)
     return (*shrinking, *growing)
 
 
@@ -208,33 +222,36 @@ def prepared(state: State) -> CPUSet:
     return cpus
 
 
-def _shared_pool(state: State, claimed: Mapping[str, Container]) -> CPUSet:
-    """CPUs for shared containers: on line, not reserved, in no prepared claim, of no living claim container.
-
-    With none left, the reserved CPUs (feature E3); with none there either, empty.
-    """
-    taken = prepared(state)
-    for container in claimed.values():
-        taken |= container.own
-    free = state.online - taken
-    return (free - state.reserved) or (free & state.reserved)
-
-
-def _moved_out(
-    shared: Mapping[CPUSet, Mapping[str, None]], ids: Mapping[str, None]
-) -> dict[CPUSet, Mapping[str, None]]:
-    """The groups without these ids, and without groups that have become empty."""
-    left: dict[CPUSet, Mapping[str, None]] = {}
-    for cpus, group in shared.items():
-        rest = dict(group)
-        for container_id in ids:
-            rest.pop(container_id, None)
+def _moved(shared: Groups, some: Mapping[str, Container], cpus: CPUSet | None = None) -> Groups:
+    """The groups with these containers in that of `cpus`, or in none, and without groups that have become empty."""
+    left: dict[CPUSet, Mapping[str, Container]] = {}
+    for known, group in shared.items():
+        rest = group
+        if not some.keys().isdisjoint(group):
+            rest = _copy(group)
+            for container_id in some:
+                rest.pop(container_id, None)
         if rest:
-            left[cpus] = rest
+            left[known] = rest
+    if cpus is not None:
+        joined = _copy(left.get(cpus, {}))
+        joined.update(some)
+        left[cpus] = joined
     return left
 
 
+def _with(mapping: Mapping[str, _Value], key: str, value: _Value) -> dict[str, _Value]:
+    more = _copy(mapping)
+    more[key] = value
+    return more
+
+
 def _without(mapping: Mapping[str, _Value], key: str) -> dict[str, _Value]:
-    rest = dict(mapping)
+    rest = _copy(mapping)
     rest.pop(key, None)
     return rest
+
+
+def _copy(mapping: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Ten times as fast as {**mapping}, which hashes every key anew."""
+    return mapping.copy() if isinstance(mapping, dict) else dict(mapping)

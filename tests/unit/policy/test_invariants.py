@@ -96,7 +96,8 @@ class Histories(RuleBasedStateMachine):
             self.number += 1
             self.desk.create(container(f"id{self.number}", pod="quiet", name=f"n{self.number}"))
         for facts in self.desk.runtime.values():
-            known = self.desk.state.containers[facts.id]
+            known = self.desk.state.find(facts.id)
+            assert known
             wanted = self.desk.state.wanted(known)
             assert not wanted or facts.cpus == wanted
 
@@ -104,25 +105,25 @@ class Histories(RuleBasedStateMachine):
     def what_is_derived_is_as_made_anew(self) -> None:
         state = self.desk.state
         assert state == derive(state)
-        grouped = [container_id for group in state.shared.values() for container_id in group]
-        stored = {c.id for c in state.containers.values() if c.stored}
-        assert sorted([*grouped, *state.exclusive]) == sorted(stored)
-        assert set(state.exclusive) == stored & set(state.claimed)
         assert all(state.shared.values())
+        assert set(state.held) == set(state.exclusive)
+        ids = [container.id for container in state.containers()]
+        assert len(ids) == len(set(ids))
+        assert all(state.find(container.id) is container for container in state.containers())
 
     @invariant()
     def the_pool_touches_no_claim_and_no_reserved_cpu_while_it_has_others(self) -> None:
         state = self.desk.state
         assert state.pool.isdisjoint(prepared(state))
-        assert all(state.pool.isdisjoint(c.own) for c in state.claimed.values())
+        assert all(state.pool.isdisjoint(c.own) for c in state.claimed())
         free = state.online - state.reserved - prepared(state)
-        for c in state.claimed.values():
+        for c in state.claimed():
             free -= c.own
         assert not free or state.pool == free
 
     @invariant()
     def living_containers_of_different_owners_share_no_cpu(self) -> None:
-        living = list(self.desk.state.claimed.values())
+        living = list(self.desk.state.claimed())
         for one in living:
             for other in living:
                 assert one.key == other.key or one.own.isdisjoint(other.own)
@@ -130,7 +131,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def each_claim_is_used_by_its_owner_alone(self) -> None:
         state = self.desk.state
-        for c in state.claimed.values():
+        for c in state.claimed():
             for uid in c.claims:
                 if uid in state.owners:
                     assert (state.owners[uid].pod_uid, state.owners[uid].container) == c.key

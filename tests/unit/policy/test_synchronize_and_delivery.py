@@ -53,7 +53,7 @@ def test_synchronize_forgets_containers_that_are_not_listed() -> None:
     desk = Desk()
     desk.create(container("s1"))
     desk.synchronize()
-    assert desk.state.containers == {}
+    assert list(desk.state.containers()) == []
 
 
 def test_of_two_live_containers_of_one_claim_the_recorded_owner_keeps_it() -> None:
@@ -203,7 +203,7 @@ def test_a_creation_that_vanished_without_a_word_is_forgotten_when_it_is_tried_a
     claim = desk.prepare("A", "0,8")
     desk.ask_to_create(container("ghost", name="c", claims=(claim,)))
     desk.create(container("id2", name="c", claims=(claim,)))
-    assert set(desk.state.containers) == {"id2"}
+    assert [c.id for c in desk.state.containers()] == ["id2"]
 
 
 def test_a_creation_that_vanished_ends_with_its_pod() -> None:
