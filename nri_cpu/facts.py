@@ -17,18 +17,20 @@ _POD_UID = "io.kubernetes.pod.uid"
 
 def facts(pod: PodSandbox, container: Container) -> Facts:
     """The container's facts; of its env only what names claims, since the rest is large and may be secret."""
+    linux = container.linux
+    devices = container.CDI_devices
     return Facts(
-        id=container.id,
-        name=container_name(container),
-        pod_uid=pod_uid(pod) or container.labels.get(_POD_UID, "") or container.pod_sandbox_id,
-        sandbox=container.pod_sandbox_id or pod.id,
-        pod_namespace=pod.namespace or container.labels.get("io.kubernetes.pod.namespace", ""),
-        pod_name=pod.name or container.labels.get("io.kubernetes.pod.name", ""),
-        env=tuple([entry for entry in container.env if entry.startswith(_PREFIXES)]),
-        cpus=cpus(container.linux.resources.cpu.cpus),
-        cgroup=container.linux.cgroups_path,
-        created_at=container.created_at,
-        cdi_devices=tuple([device.name for device in container.CDI_devices]),
+        container.id,
+        container.name or container_name(container),
+        pod.uid or pod.id or container.labels.get(_POD_UID, "") or container.pod_sandbox_id,
+        container.pod_sandbox_id or pod.id,
+        pod.namespace or container.labels.get("io.kubernetes.pod.namespace", ""),
+        pod.name or container.labels.get("io.kubernetes.pod.name", ""),
+        tuple([entry for entry in container.env if entry.startswith(_PREFIXES)]),
+        cpus(linux.resources.cpu.cpus),
+        linux.cgroups_path,
+        container.created_at,
+        tuple([device.name for device in devices]) if devices else (),
     )
 
 

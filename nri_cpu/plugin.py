@@ -83,7 +83,7 @@ class Plugin:
             kept = "what it last said holds" if self._state.claims_known else "no claim is known"
             self._later(0, partial(logger.error, "{}; until then {}", error, kept))
         online = self._files.online()
-        if checkpoint is None and online == self._state.online:
+        if checkpoint is None and online is self._state.online:
             return
         before = self._state
         self._state = events.follow(before, online, checkpoint)
@@ -180,7 +180,8 @@ class Plugin:
 
     def _hear(self) -> None:
         self.follow()
-        self._state = events.heard(self._state)
+        if self._state.sent:
+            self._state = events.heard(self._state)
 
     def _settle(self, decision: Decision) -> None:
         """What an answer leaves to do. owners.json waits too, since a hook does not write: owners that a crash in

@@ -107,23 +107,23 @@ def create(state: State, facts: Facts) -> tuple[State, Decision]:
     use = claiming.wish(state, facts)
     if isinstance(use, str):
         return _refuse(before, "unproven", facts, use)
-    if problem := claiming.objection(state, facts, use):
+    if use.claims and (problem := claiming.objection(state, facts, use)):
         return _refuse(before, "claim_taken", facts, problem)
-    if problem := _no_room(state, use):
+    if not state.pool and (problem := _no_room(state, use)):
         return _refuse(before, "empty_pool", facts, problem)
+    notes: tuple[Note, ...] = ()
+    if use.claims:
+        owners = claiming.bind(state, facts, use)
+        news = "" if owners is state.owners else ", its owner from now on"
+        notes = (Note("exclusive", f"{title(facts)} gets the CPUs {use.cpus} of claim {', '.join(use.claims)}{news}"),)
+        state = state._replace(owners=owners)
+    if facts.pod_uid in state.ended:
+        state = state._replace(ended=state.ended - {facts.pod_uid})
     container = _track(facts, use)
-    owners = claiming.bind(state, facts, use) if use.claims else state.owners
-    if owners is not state.owners or state.ended:
-        state = state._replace(owners=owners, ended=state.ended - {facts.pod_uid})
     state = announce(state, Creation(container))
     if told := due(state):
         state = announce(state, Creation(container, told))
-    adjust = state.wanted(container) or None
-    notes: tuple[Note, ...] = ()
-    if use.claims:
-        news = "" if owners is before.owners else ", its owner from now on"
-        notes = (Note("exclusive", f"{title(facts)} gets CPUs {adjust} of claim {', '.join(use.claims)}{news}"),)
-    return state, Decision(adjust, told, notes=notes)
+    return state, Decision(state.wanted(container) or None, told, notes=notes)
 
 
 def created(state: State, facts: Facts) -> State:
@@ -233,10 +233,8 @@ def _answer(state: State, decision: Decision, leave_out: str = "") -> tuple[Stat
 
 
 def _no_room(state: State, use: Use) -> str:
-    """Why a container can't be placed when no CPU is left to share (fault A23); a node without claims, where nothing
-    is managed, stays as the kubelet has it."""
-    if state.pool:
-        return ""
+    """Why a container can't be placed now that no CPU is left to share (fault A23); a node without claims, where
+    nothing is managed, stays as the kubelet has it."""
     if not use.claims:
         if not state.claims and not any(state.claimed()):
             return ""

@@ -139,7 +139,7 @@ class State(NamedTuple):
 
 
 def derive(state: State) -> State:
-    """The state with its pool made anew: CPUs on line, not reserved, of no prepared claim, of no living claim container.
+    """The state with its pool made anew: CPUs on line, not reserved, in no prepared claim, of no live claim container.
 
     With none left, the reserved CPUs (feature E3); with none there either, empty.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -18,8 +18,7 @@ MAX_TEXT = 4096
 _MAX_CODE = 0x7FFF_FFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A call that waits for its answer. `timeout`: the seconds that its caller had left; None when that never ends."""
 
     stream: int
@@ -64,6 +63,8 @@ class ServerConnection:
 
     def take_refusals(self) -> list[bytes]:
         """The answers to illegal calls, each a whole message, in the order of those calls; each is given once."""
+        if not self._refusals:
+            return []
         refusals, self._refusals = self._refusals, []
         return refusals
 

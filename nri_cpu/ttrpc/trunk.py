@@ -71,6 +71,9 @@ class Trunk:
 
     def data_to_send(self) -> bytes:
         """All that is owed to the transport since the last time, to be written at once."""
-        data = b"".join(self._out)
-        self._out.clear()
+        out = self._out
+        if len(out) == 1:  # as with nearly every call: nothing to copy
+            return out.pop()
+        data = b"".join(out)
+        out.clear()
         return data
