@@ -64,7 +64,7 @@ def objection(state: State, facts: Facts, use: Use) -> str:
                 "give this one a claim of its own"
             )
         for other in state.claimed():
-            if uid not in other.claims and not other.own.isdisjoint(record.cpus):
+            if other.key != (facts.pod_uid, facts.name) and not other.own.isdisjoint(record.cpus):
                 return (
                     f"{proof.title(record)} has CPUs {other.own & record.cpus}, on which {other.title} "
                     "still runs; it will work when that one has ended"

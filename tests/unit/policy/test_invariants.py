@@ -138,4 +138,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestHistories.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)

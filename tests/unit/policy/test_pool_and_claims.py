@@ -280,6 +280,19 @@ def test_a_claim_waits_while_a_container_of_another_claim_still_runs_on_its_cpus
     assert str(desk.create(container("c2", pod="p2", claims=(new,))).adjust) == "0,8"
 
 
+@pytest.mark.fault("K2")
+def test_a_claim_prepared_anew_waits_for_a_container_that_outlived_it() -> None:
+    desk = Desk()
+    old = desk.prepare("A", "0,8")
+    desk.create(container("c1", claims=(old,)))
+    desk.unprepare(old)
+    new = desk.prepare("A", "0,8", preparation="cd" * 16)
+    successor = container("c1", pod="p2", claims=(new,))
+    assert "container c1 of pod default/p1" in desk.create(successor).refusal
+    desk.stop("c1")
+    assert str(desk.create(successor).adjust) == "0,8"
+
+
 @pytest.mark.fault("I1")
 def test_the_end_of_a_container_never_frees_its_claim() -> None:
     desk = Desk()
