@@ -8,27 +8,35 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from loguru import logger
 
 from nri_cpu import __version__
+from nri_cpu.bystander import Bystander
 from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.watch import DirectoryWatch
 from nri_cpu.command import Parser, UsageError, add_common_arguments, configuration, log_to, reserved_cpus
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.files import Files, Places
+from nri_cpu.node_files import Files, Places
 from nri_cpu.nri.endpoint import Endpoint, InheritedFd, SocketPath
 from nri_cpu.nri.errors import EndpointError, IdentityError
 from nri_cpu.nri.runner import serve
+from nri_cpu.nri.session import check_identity
 from nri_cpu.plugin import Plugin
+from nri_cpu.topology import TopologyError
 
 SOCKET = "/var/run/nri/nri.sock"
 LOG_OF_LAUNCHED = Path("/var/log/nri-cpu.log")
 
 # A standby looks this often, in seconds, whether the nri-cpu before it has ended.
 _STANDBY = 0.5
+# A plugin that the runtime has started looks so often, this many seconds apart.
+_HANDOVERS = 20
+_HANDOVER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +60,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         log_to(options.log_format, file=LOG_OF_LAUNCHED if launched else None)
         settings = settings_of(options, os.environ)
         asyncio.run(_run(settings))
-    except (UsageError, IdentityError) as error:
-        return _fail(2, error)
-    except (CheckpointError, EndpointError) as error:
-        return _fail(1, error)
+    except UsageError as error:
+        return _fail(2, error, launched)
+    except (CheckpointError, EndpointError, TopologyError) as error:
+        return _fail(1, error, launched)
     return 0
 
 
-def _fail(code: int, error: Exception) -> int:
+def _fail(code: int, error: Exception, launched: bool) -> int:
+    """One line on stderr, which a runtime throws away, so that a plugin that it has started logs it."""
+    if launched:
+        logger.error("nri-cpu ends: {}", error)
     print(f"nri-cpu: {error}", file=sys.stderr)
     return code
 
@@ -84,7 +95,12 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
     if options.checkpoint:
         places = replace(places, checkpoint=options.checkpoint)
     reserved = reserved_cpus(options.reserved_cpus, config)
-    return Settings(_endpoint(options, env), options.name, options.index, places, reserved)
+    endpoint = _endpoint(options, env)
+    try:
+        check_identity(options.name, options.index)
+    except IdentityError as error:
+        raise UsageError(str(error)) from None
+    return Settings(endpoint, options.name, options.index, places, reserved)
 
 
 def _socket(path: str) -> SocketPath:
@@ -120,10 +136,25 @@ async def _run(settings: Settings) -> None:
 
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, end)
+    loop.set_exception_handler(_log_fault)
     files = Files(settings.places)
-    await _become_the_one(files, stop)
+    launched = isinstance(settings.endpoint, InheritedFd)
+    alone = await (_take_over(files) if launched else _stand_by(files, stop))
     if stop.is_set():
         return
+    if alone:
+        await _decide(files, settings, stop)
+    else:
+        await serve(Bystander(), settings.endpoint, name=settings.name, index=settings.index, stop=stop)
+
+
+def _log_fault(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a callback of ours let through must be in the log, wherever that is, and must not end the plugin."""
+    logger.opt(exception=context.get("exception")).error("a fault of nri-cpu itself: {}", context.get("message"))
+
+
+async def _decide(files: Files, settings: Settings, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
     plugin = Plugin(files, settings.reserved, loop.call_later)
     follower = _Follower(plugin, loop)
     plugin.moved = follower.watch
@@ -169,14 +200,27 @@ class _Follower:
             self._plugin.follow()
 
 
-async def _become_the_one(files: Files, stop: asyncio.Event) -> None:
-    """Wait, without touching the runtime, until no other nri-cpu is connected (design: upgrade without a gap)."""
+async def _take_over(files: Files) -> bool:
+    """Whether a plugin that the runtime has started is the only one. The one before it may just be ending, but the
+    runtime waits for this one."""
+    for _ in range(_HANDOVERS):
+        if files.running.acquire():
+            return True
+        await asyncio.sleep(_HANDOVER)
+    logger.error(
+        "another nri-cpu holds {}, so this one does nothing: end it, or take this one out of its runtime",
+        files.places.running_lock,
+    )
+    return False
+
+
+async def _stand_by(files: Files, stop: asyncio.Event) -> bool:
+    """Wait, without touching the runtime, until no other nri-cpu is connected: an update without a gap (fault K9)."""
     told = False
     while not stop.is_set() and not files.running.acquire():
         if not told:
             logger.info("another nri-cpu holds {}: waiting as standby", files.places.running_lock)
             told = True
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _STANDBY)
-        except TimeoutError:
-            continue
+    return True

@@ -16,6 +16,9 @@ CONFIG = Path("/etc/dra-cpu/config.yaml")
 CHECKPOINT = Path("/var/lib/dra-cpu/checkpoint.json")
 CDI_DIRECTORY = Path("/var/run/cdi")
 
+# A log file of our own has nobody else to keep it small.
+_ROTATION: dict[str, Any] = {"rotation": "10 MB", "retention": 2}
+
 _SHAPE = "{time:YYYY-MM-DDTHH:mm:ss.SSSZ} {level: <7} {message}"
 
 
@@ -65,7 +68,13 @@ def log_to(kind: str, *, file: Path | None = None, level: str = "INFO") -> None:
     logger.remove()
     try:
         logger.add(
-            file or sys.stderr, format=_SHAPE, serialize=kind == "json", level=level, diagnose=False, backtrace=False
+            file or sys.stderr,
+            format=_SHAPE,
+            serialize=kind == "json",
+            level=level,
+            diagnose=False,
+            backtrace=False,
+            **(_ROTATION if file else {}),
         )
     except OSError as error:
         raise UsageError(f"the log {file} can't be written: {error.strerror}; check its directory") from None

@@ -1,5 +1,5 @@
 """What NRI's messages say of containers and pods, as the policy wants to know it. Tolerant: a runtime may leave out
-anything, the pod of a container that is going away above all (nri-protocol.md §4.4)."""
+anything, above all the pod of a container that is going away."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from loguru import logger
 
-from nri_cpu.checkpoint.errors import CheckpointError
+from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
 from nri_cpu.config import Config, ConfigError, parse
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.facts import cpus, facts, pod_uid
-from nri_cpu.files import Files
+from nri_cpu.node_files import Files
 from nri_cpu.nri.hooks import HookError, Updates
 from nri_cpu.nri.nri_pb2 import (
     POST_CREATE_CONTAINER,
@@ -31,6 +31,7 @@ from nri_cpu.nri.nri_pb2 import (
 from nri_cpu.nri.runtime import Runtime
 from nri_cpu.policy import events
 from nri_cpu.policy.state import Decision, Note, State, derive, drop
+from nri_cpu.topology import TopologyError
 
 # asyncio's call_later: a delay in seconds, and what is to be done then.
 Later = Callable[[float, Callable[[], None]], object]
@@ -38,8 +39,9 @@ Later = Callable[[float, Callable[[], None]], object]
 # How long after an answer what it leaves to do is done: the next events of a container's start come at once. Seconds.
 _AFTERWARDS = 0.02
 
-# How long until a lock is tried again that dra-cpu looks at for a moment.
+# How long until a lock is tried again that dra-cpu looks at for a moment, and at most when it can't be had. Seconds.
 _LOCK_RETRY = 0.01
+_LONGEST_LOCK_RETRY = 2.0
 
 
 class Plugin:
@@ -50,18 +52,20 @@ class Plugin:
         self._in_runtime = False
         self._misconfigured = False
         self._owners_due = False  # to be written
+        self._untold: list[Note] = []
+        self._chores_due = False
         self._runtime = "the runtime"
         self.moved: Callable[[Path], None] = lambda _: None
         """Called with the checkpoint's directory when the runtime's configuration names another one."""
         self.counts: Counter[str] = Counter()
         """Everything that people are told of, by kind (policy.state.Note)."""
-        self._start(files, reserved)
-
-    def _start(self, files: Files, reserved: CPUSet) -> None:
-        self._files = files
         self._own_reserved = reserved
+        self._start(files)
+
+    def _start(self, files: Files) -> None:
+        self._files = files
         self._owners = files.read_owners()
-        self._state = derive(State(online=files.online(), reserved=reserved, owners=self._owners))
+        self._state = derive(State(online=files.online(), reserved=self._own_reserved, owners=self._owners))
         self.follow()
 
     @property
@@ -69,8 +73,7 @@ class Plugin:
         return self._state
 
     def close(self) -> None:
-        if self._owners_due:
-            self._write_owners()
+        self._do_chores()
         self._files.close()
 
     def follow(self) -> None:
@@ -78,16 +81,21 @@ class Plugin:
         checkpoint = None
         try:
             checkpoint = self._files.checkpoint.poll()
+        except CheckpointMissing as error:
+            self._miss(error, "ERROR" if self._state.claims_known else "INFO")
         except CheckpointError as error:
-            self.counts["checkpoint_unreadable"] += 1
-            kept = "what it last said holds" if self._state.claims_known else "no claim is known"
-            self._later(0, partial(logger.error, "{}; until then {}", error, kept))
+            self._miss(error, "ERROR")
         online = self._files.online()
         if checkpoint is None and online is self._state.online:
             return
         before = self._state
         self._state = events.follow(before, online, checkpoint)
         self._later(0, partial(self._tell_change, before, self._state))
+
+    def _miss(self, error: CheckpointError, level: str) -> None:
+        self.counts["checkpoint_unreadable"] += 1
+        kept = "what it last said holds" if self._state.claims_known else "no claim is known"
+        self._later(0, partial(logger.log, level, "{}; until then {}", error, kept))
 
     # Hooks
 
@@ -102,7 +110,7 @@ class Plugin:
         try:
             if config.strip():
                 self._reconfigure(parse(config, "the plugin's configuration from the runtime"))
-        except (ConfigError, CheckpointError) as error:
+        except (ConfigError, CheckpointError, TopologyError) as error:
             self._misconfigured = True
             logger.error("{}; claims are not prepared until that is right and the runtime is restarted", error)
 
@@ -148,7 +156,7 @@ class Plugin:
             self._state = drop(self._state, container.id)
         elif event in (STOP_POD_SANDBOX, REMOVE_POD_SANDBOX):
             removed = event == REMOVE_POD_SANDBOX
-            self._state = events.pod_ended(self._state, pod.uid, pod.id, removed=removed)
+            self._state = events.pod_ended(self._state, pod_uid(pod), pod.id, removed=removed)
 
     def synchronized(self) -> None:
         self._in_runtime = True
@@ -160,23 +168,30 @@ class Plugin:
         self._state = events.disconnected(self._state)
 
     def _reconfigure(self, config: Config) -> None:
+        if config.reserved_cpus is not None:
+            self._own_reserved = config.reserved_cpus
         places = self._files.places.configured(config)
-        reserved = self._own_reserved if config.reserved_cpus is None else config.reserved_cpus
-        files = self._files
-        if places != files.places:
-            files = Files(places)
-            if places.checkpoint.parent != self._files.places.checkpoint.parent and not files.running.acquire():
-                raise CheckpointError(f"another nri-cpu holds {places.running_lock}: end it, or name another one")
-            self._files.close()
-            self.moved(places.checkpoint.parent)
-        self._start(files, reserved)
+        if places != self._files.places:
+            directory = self._files.places.checkpoint.parent
+            self._start(self._files.moved(places))
+            if places.checkpoint.parent != directory:
+                self.moved(places.checkpoint.parent)
+        elif not self._state.claims_known:
+            self._state = derive(self._state._replace(reserved=self._own_reserved))
 
     # What hooks have in common
 
-    def _take_lock(self) -> None:
-        """Tell dra-cpu that we are in the runtime (feature E6)."""
-        if self._in_runtime and not self._misconfigured and not self._files.synchronized.acquire():
-            self._later(_LOCK_RETRY, self._take_lock)
+    def _take_lock(self, retry: float = _LOCK_RETRY) -> None:
+        """Tell dra-cpu that we are in the runtime: without that it prepares no claim."""
+        if not self._in_runtime or self._misconfigured:
+            return
+        try:
+            if self._files.synchronized.acquire():
+                return
+        except CheckpointError as error:
+            if retry == _LOCK_RETRY:
+                logger.error("{}; until then no claim is prepared", error)
+        self._later(retry, partial(self._take_lock, min(2 * retry, _LONGEST_LOCK_RETRY)))
 
     def _hear(self) -> None:
         self.follow()
@@ -187,17 +202,23 @@ class Plugin:
         """What an answer leaves to do. owners.json waits too, since a hook does not write: owners that a crash in
         between loses are taken from the containers that the runtime lists then."""
         if self._state.owners is not self._owners:
-            if self._state.owners != self._owners and not self._owners_due:
-                self._owners_due = True
-                self._later(_AFTERWARDS, self._write_owners)
+            self._owners_due = self._owners_due or self._state.owners != self._owners
             self._owners = self._state.owners
         if decision.notes:
             self.counts.update(note.kind for note in decision.notes)
-            self._later(_AFTERWARDS, partial(_tell, decision.notes))
+            self._untold += decision.notes
+        if (self._owners_due or self._untold) and not self._chores_due:
+            self._chores_due = True
+            self._later(_AFTERWARDS, self._do_chores)
 
-    def _write_owners(self) -> None:
-        self._owners_due = False
-        self._files.write_owners(self._state.owners)
+    def _do_chores(self) -> None:
+        self._chores_due = False
+        untold, self._untold = self._untold, []
+        for note in untold:
+            logger.log("INFO" if note.kind == "exclusive" else "WARNING", "{}", note.text)
+        if self._owners_due:
+            self._owners_due = False
+            self._files.write_owners(self._state.owners)
 
     def _tell_change(self, before: State, now: State) -> None:
         if before.pool != now.pool:
@@ -208,8 +229,3 @@ class Plugin:
                 "reserved CPUs are {} by the checkpoint, and {} by this process's own setting, which does not count: "
                 "set both alike", now.reserved or "none", self._own_reserved,
             )  # fmt: skip
-
-
-def _tell(notes: Sequence[Note]) -> None:
-    for note in notes:
-        logger.log("INFO" if note.kind == "exclusive" else "WARNING", "{}", note.text)

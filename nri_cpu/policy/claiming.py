@@ -1,6 +1,6 @@
 """Who may have a claim: one container name of one pod, until Unprepare or until that pod is gone.
 
-That is feature E4 and known fault A22. Binding several claims is all or nothing. Nothing here changes a state.
+See known fault A22. Binding several claims is all or nothing. Nothing here changes a state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
 from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.policy import proof
-from nri_cpu.policy.state import Container, Facts, State
+from nri_cpu.policy.state import Container, Facts, State, title
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,8 @@ def objection(state: State, facts: Facts, use: Use) -> str:
         owner = state.owners.get(uid)
         if owner and not owns(owner, facts) and not gives_way(state, owner):
             return (
-                f"{proof.title(record)} belongs to container {owner.container} of pod "
-                f"{owner.pod_namespace}/{owner.pod_name}; a claim is for one container: "
-                "give this one a claim of its own"
+                f"{proof.title(record)} belongs to {title(owner.container, owner.pod_namespace, owner.pod_name)}; "
+                "a claim is for one container: give this one a claim of its own"
             )
         for other in state.claimed():
             if other.key != (facts.pod_uid, facts.name) and not other.own.isdisjoint(record.cpus):

@@ -15,7 +15,7 @@ A refused event leaves the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import EMPTY, CPUSet
@@ -68,32 +68,22 @@ def synchronize(
     if not state.claims_known:
         named = {uid for facts in found for uid in proof.mentions(facts.env)}
         state = state._replace(claims={uid: specs[uid] for uid in named if uid in specs})
-    ended = frozenset(owner.pod_uid for owner in state.owners.values()) - frozenset(pods)
-    state = state._replace(ended=ended, creating={}, shared={}, exclusive={}, held={}, sent=())
+    gone = _ended_pods(state, pods, found)
+    state = state._replace(ended=gone, creating={}, shared={}, exclusive={}, held={}, sent=())
     wishes = [(facts, claiming.wish_of_running(state, facts)) for facts in found]
-    wanting = [(facts, use) for facts, use in wishes if isinstance(use, Use) and use.claims]
-    kept = claiming.assign(state, wanting)
+    kept = claiming.assign(state, [(facts, use) for facts, use in wishes if isinstance(use, Use) and use.claims])
     if not state.claims_known:
         proven = {uid for use in kept.values() for uid in use.claims}
         state = state._replace(claims={uid: record for uid, record in state.claims.items() if uid in proven})
 
-    notes: list[Note] = []
-    owners = state.owners
-    exclusive: dict[str, Container] = {}
-    shared: dict[str, Container] = {}
-    for facts, use in wishes:
-        if isinstance(use, str):
-            notes.append(Note("unproven", f"{title(facts)} is treated as shared: {use}"))
-        elif use.claims and facts.id not in kept:
-            claims = ", ".join(proof.title(state.claims[uid]) for uid in use.claims if uid in state.claims)
-            notes.append(Note("claim_taken", f"{title(facts)} is treated as shared: another container has {claims}"))
-        given = kept.get(facts.id, NOTHING)
-        (exclusive if given.claims else shared)[facts.id] = _track(facts, given)
-        owners = claiming.bind(state._replace(owners=owners), facts, given) if given.claims else owners
-    notes += _misplaced(found, exclusive)
+    exclusive = {facts.id: _track(facts, kept[facts.id]) for facts in found if facts.id in kept}
+    shared = {facts.id: _track(facts, NOTHING) for facts in found if facts.id not in kept}
+    for facts in found:
+        if facts.id in kept:
+            state = state._replace(owners=claiming.bind(state, facts, kept[facts.id]))
     # Nothing is believed of what the runtime holds, so that all are told.
-    held = dict.fromkeys(exclusive, EMPTY)
-    state = derive(state._replace(owners=owners, exclusive=exclusive, held=held))
+    state = derive(state._replace(exclusive=exclusive, held=dict.fromkeys(exclusive, EMPTY)))
+    notes = [*_disappointed(state, wishes, kept), *_misplaced(found, exclusive)]
     if shared and not state.pool:
         notes.append(Note("empty_pool", "no CPU is left for shared containers: they stay where they are"))
     groups = {EMPTY: _urgent_first(state.pool, found, shared)} if shared else {}
@@ -111,19 +101,28 @@ def create(state: State, facts: Facts) -> tuple[State, Decision]:
         return _refuse(before, "claim_taken", facts, problem)
     if not state.pool and (problem := _no_room(state, use)):
         return _refuse(before, "empty_pool", facts, problem)
-    notes: tuple[Note, ...] = ()
-    if use.claims:
-        owners = claiming.bind(state, facts, use)
-        news = "" if owners is state.owners else ", its owner from now on"
-        notes = (Note("exclusive", f"{title(facts)} gets the CPUs {use.cpus} of claim {', '.join(use.claims)}{news}"),)
-        state = state._replace(owners=owners)
-    if facts.pod_uid in state.ended:
-        state = state._replace(ended=state.ended - {facts.pod_uid})
     container = _track(facts, use)
-    state = announce(state, Creation(container))
-    if told := due(state):
-        state = announce(state, Creation(container, told))
-    return state, Decision(state.wanted(container) or None, told, notes=notes)
+    made = announce(state, Creation(container))
+    if use.claims:
+        if not made.wanted(container):
+            problem = f"none of its CPUs {use.cpus} is on line, and none is shared: bring one back"
+            return _refuse(before, "off_line", facts, problem)
+        made = made._replace(owners=claiming.bind(made, facts, use))
+    if facts.pod_uid in made.ended:
+        made = made._replace(ended=made.ended - {facts.pod_uid})
+    if told := due(made):
+        made = announce(made, Creation(container, told))
+    notes = (_placed(state, made, facts, use),) if use.claims else ()
+    return made, Decision(made.wanted(container) or None, told, notes=notes)
+
+
+def _placed(before: State, now: State, facts: Facts, use: Use) -> Note:
+    """What is worth telling of a claim container's creation."""
+    claims = ", ".join(proof.title(now.claims[uid]) for uid in use.claims)
+    known = all(uid in before.owners and claiming.owns(before.owners[uid], facts) for uid in use.claims)
+    cpus = now.wanted(_track(facts, use))
+    missing = "" if cpus == use.cpus else f" (CPUs {use.cpus - now.online} are off line)"
+    return Note("exclusive", f"{facts.title} gets CPUs {cpus}{missing} of {claims}{'' if known else ', as its owner'}")
 
 
 def created(state: State, facts: Facts) -> State:
@@ -163,15 +162,15 @@ def pod_ended(state: State, pod_uid: str, sandbox: str, *, removed: bool) -> Sta
     """A sandbox was stopped or removed. Its creations under way have failed, and with a removed one all its containers
     are gone, whether or not anybody said so (fault I7). When no container of the pod lives, in whatever sandbox, its
     claims may be taken over."""
+    pods = {pod_uid}
     if sandbox:
         lost = [creation.container for creation in state.creating.values()]
         for container in list(state.containers()) if removed else lost:
             if container.sandbox == sandbox:
-                pod_uid = pod_uid or container.pod_uid
+                pods.add(container.pod_uid)  # which a sandbox that is going away may not tell
                 state = drop(state, container.id)
-    if pod_uid and any(owner.pod_uid == pod_uid for owner in state.owners.values()):
-        return state._replace(ended=state.ended | {pod_uid})
-    return state
+    over = {owner.pod_uid for owner in state.owners.values()} & pods
+    return state._replace(ended=state.ended | over) if over else state
 
 
 def heard(state: State) -> State:
@@ -183,10 +182,6 @@ def disconnected(state: State) -> State:
     """The connection is lost: no answer under way is known to have arrived. The next Synchronize tells what is."""
     creating = {container_id: creation._replace(updates=()) for container_id, creation in state.creating.items()}
     return state._replace(creating=creating, sent=())
-
-
-def title(facts: Facts) -> str:
-    return f"container {facts.name} of pod {facts.pod_namespace}/{facts.pod_name}"
 
 
 def _track(facts: Facts, use: Use) -> Container:
@@ -245,7 +240,24 @@ def _no_room(state: State, use: Use) -> str:
 
 
 def _refuse(state: State, kind: str, facts: Facts, text: str) -> tuple[State, Decision]:
-    return state, Decision(refusal=text, notes=(Note(kind, f"{title(facts)} is refused: {text}"),))
+    return state, Decision(refusal=text, notes=(Note(kind, f"{facts.title} is refused: {text}"),))
+
+
+def _ended_pods(state: State, pods: Sequence[str], found: Sequence[Facts]) -> frozenset[str]:
+    """Owners' pods that are gone: not listed, or listed with no container and known to have been stopped (containerd
+    lists a stopped sandbox until it is removed)."""
+    owners = frozenset(owner.pod_uid for owner in state.owners.values())
+    return (owners - frozenset(pods)) | (state.ended & owners - {facts.pod_uid for facts in found})
+
+
+def _disappointed(state: State, wishes: Sequence[tuple[Facts, Use | str]], kept: Mapping[str, Use]) -> Iterator[Note]:
+    """Running containers that name claims and don't get them: they are shared."""
+    for facts, use in wishes:
+        if isinstance(use, str):
+            yield Note("unproven", f"{facts.title} is treated as shared: {use}")
+        elif use.claims and facts.id not in kept:
+            claims = ", ".join(proof.title(state.claims[uid]) for uid in use.claims if uid in state.claims)
+            yield Note("claim_taken", f"{facts.title} is treated as shared: another container has {claims}")
 
 
 def _urgent_first(pool: CPUSet, found: Sequence[Facts], shared: Mapping[str, Container]) -> Mapping[str, Container]:
@@ -258,7 +270,7 @@ def _urgent_first(pool: CPUSet, found: Sequence[Facts], shared: Mapping[str, Con
 def _misplaced(found: Sequence[Facts], exclusive: Mapping[str, Container]) -> list[Note]:
     """Claim containers that were created without us and run elsewhere: what happened while we were away (B14)."""
     return [
-        Note("misplaced", f"{title(facts)} ran on CPUs {facts.cpus or 'of everybody'}, not on its own {own}")
+        Note("misplaced", f"{facts.title} ran on CPUs {facts.cpus or 'of everybody'}, not on its own {own}")
         for facts in found
         if facts.id in exclusive and (own := exclusive[facts.id].own) != facts.cpus
     ]

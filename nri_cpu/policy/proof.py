@@ -55,10 +55,11 @@ def objection(uid: str, mention: Mention, claims: Mapping[str, ClaimRecord]) -> 
     for text in mention.cpusets:
         if problem := _malformed(text):
             return f"{CPUSET_ENV}{uid} {problem}; only a ResourceClaim sets it: take it out of the pod's env"
+    name = f"{CPUSET_ENV if mention.cpusets else PREPARATION_ENV}{uid}"
     if record is None:
-        return f"{CPUSET_ENV}{uid} names a claim that is not prepared on this node; {_WAY_OUT}"
+        return f"{name} names a claim that is not prepared on this node; {_WAY_OUT}"
     if not given:
-        return f"{CPUSET_ENV}{uid} names {title(record)}, which the container was not given; {_WAY_OUT}"
+        return f"{name} names {title(record)}, which the container was not given; {_WAY_OUT}"
     return f"{CPUSET_ENV}{uid} is not {record.cpus}, the CPUs of {title(record)}; {_WAY_OUT}"
 
 

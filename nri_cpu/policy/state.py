@@ -18,8 +18,13 @@ from nri_cpu.cpuset import EMPTY, CPUSet
 _Value = TypeVar("_Value")
 
 # Container ids by the cpuset that they are to get, in the order in which the runtime is to apply them. An id stands in
-# it once, and no cpuset is empty (nri-protocol: two updates for one container conflict; "" means "leave as is").
+# it once, and no cpuset is empty (NRI: two updates for one container conflict, and "" means "leave as is").
 Updates = tuple[tuple[CPUSet, tuple[str, ...]], ...]
+
+
+def title(container: str, namespace: str, pod: str) -> str:
+    """A container as people know it."""
+    return f"container {container} of pod {namespace}/{pod}"
 
 
 # Named tuples: a hook makes one or two of each, and a frozen dataclass takes three times as long.
@@ -38,9 +43,13 @@ class Facts(NamedTuple):
     created_at: int = 0  # nanoseconds, 0: not known
     cdi_devices: tuple[str, ...] = ()  # as the kubelet asked, where the runtime tells; empty: it doesn't
 
+    @property
+    def title(self) -> str:
+        return title(self.name, self.pod_namespace, self.pod_name)
+
     def __repr__(self) -> str:
         """Without env, which holds proof and may hold secrets."""
-        return f"<facts of container {self.id}, {self.name} of pod {self.pod_namespace}/{self.pod_name}>"
+        return f"<facts of {self.title}, {self.id}>"
 
 
 class Container(NamedTuple):
@@ -62,7 +71,7 @@ class Container(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"container {self.name} of pod {self.pod_namespace}/{self.pod_name}"
+        return title(self.name, self.pod_namespace, self.pod_name)
 
 
 # Shared containers by the cpuset that they have in common, and by id.
@@ -141,7 +150,7 @@ class State(NamedTuple):
 def derive(state: State) -> State:
     """The state with its pool made anew: CPUs on line, not reserved, in no prepared claim, of no live claim container.
 
-    With none left, the reserved CPUs (feature E3); with none there either, empty.
+    With none left, the reserved CPUs (fault A23); with none there either, empty.
     """
     taken = prepared(state)
     for container in state.claimed():

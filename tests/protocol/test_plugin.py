@@ -12,6 +12,7 @@ import pytest
 from nri_cpu.checkpoint.model import ClaimRecord
 from tests.nri_runtime.driver import NriRuntime, wait_until
 from tests.nri_runtime.lines import Message, Reply, container, pod
+from tests.nri_runtime.plugins import Plugin
 from tests.protocol.conftest import StartRuntime
 from tests.protocol.our_plugin import Machine
 from tests.unit.policy.desk import env_of, record
@@ -252,3 +253,27 @@ def test_a_launched_plugin_with_a_wrong_configuration_keeps_the_runtime_up_and_c
     assert run(runtime, "p1", user("s1")).cpus == "0-15"
     assert told in (machine.root / "launched.log").read_text()
     assert not machine.plugin_is_in_the_runtime
+
+
+def test_a_plugin_that_the_runtime_starts_beside_another_one_leaves_everything_alone(
+    machine: Machine, start_runtime: StartRuntime, tmp_path: Path, runtime: NriRuntime
+) -> None:
+    launcher(machine, tmp_path / "plugins")
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "10-nri-cpu.conf").write_text(f"checkpoint: {machine.checkpoint}\n")
+    (machine.root / "own").symlink_to(machine.checkpoint.parent)
+    with machine.join(runtime):
+        other = start_runtime(plugin_path=tmp_path / "plugins", plugin_config_path=tmp_path / "conf.d")
+        log = machine.root / "launched.log"
+        wait_until(lambda: log.exists() and "another nri-cpu holds" in log.read_text(), "a word about the other one")
+        assert run(other, "p1", user("s1")).cpus == ""
+        assert run(runtime, "p1", user("s1")).cpus == "0-15"
+
+
+def test_a_launched_plugin_that_cannot_run_leaves_its_reason_in_its_log(machine: Machine, tmp_path: Path) -> None:
+    script = launcher(machine, tmp_path / "plugins")
+    (machine.root / "sys/devices/system/cpu/online").unlink()
+    environment = {"NRI_PLUGIN_NAME": "nri-cpu", "NRI_PLUGIN_IDX": "10", "NRI_PLUGIN_SOCKET": "3"}
+    with Plugin([script], environment) as plugin:
+        assert plugin.wait() == 1
+    assert "nri-cpu ends: " in (machine.root / "launched.log").read_text()

@@ -1,6 +1,7 @@
 """The files of nri-cpu: what it reads of dra-cpu and of the kernel, what it writes, and its two locks.
 
-They lie in the checkpoint's directory (design: one directory is what gets mounted, not files).
+All but the kernel's lie in the checkpoint's directory, which is what gets mounted into a container: a file that is
+mounted would be the old one when a new one has taken its name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from nri_cpu.checkpoint.locks import FileLock
 from nri_cpu.checkpoint.model import ClaimRecord, Owner, Owners
 from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT
 from nri_cpu.config import Config
-from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.cpuset import CPUSet, CPUSetError
+from nri_cpu.topology import read_online
 
 # The longest list of CPUs that a kernel shows: every other one of 8192, in bytes.
 _LONGEST_LIST = 24576
@@ -55,8 +57,9 @@ class Files:
     """The rim of the plugin. Nothing here waits: no fsync, no lock that another process holds."""
 
     def __init__(self, places: Places) -> None:
-        """Raises CheckpointError if the directory can't be made."""
+        """Raises CheckpointError if the directory can't be made, TopologyError if CPUs on line can't be read."""
         self.places = places
+        self._online = read_online(places.host)
         ensure_directory(places.checkpoint.parent)
         self.checkpoint = CheckpointFile(places.checkpoint)
         self.running = FileLock(places.running_lock)
@@ -67,10 +70,20 @@ class Files:
         self._online_file: int | None = None
         self._online_text = b""
         self._online_told = False  # that it can't be read
-        self._online = EMPTY
+
+    def moved(self, places: Places) -> Files:
+        """The files at other places, in place of these. Raises CheckpointError, and these stay, if another nri-cpu is
+        there already."""
+        files = Files(places)
+        if places.running_lock == self.places.running_lock:
+            files.running, self.running = self.running, files.running
+        elif not files.running.acquire():
+            raise CheckpointError(f"another nri-cpu holds {places.running_lock}: end it, or name another checkpoint")
+        self.close()
+        return files
 
     def online(self) -> CPUSet:
-        """CPUs on line now; if the kernel's list can't be read, as last known.
+        """CPUs on line now; if the kernel's list can't be read, as last known. The same object while nothing changes.
 
         The file stays open: sysfs makes its text anew when it is read from the start.
         """
@@ -79,16 +92,21 @@ class Files:
                 self._online_file = os.open(self._online_path, os.O_RDONLY | os.O_CLOEXEC)
             text = os.pread(self._online_file, _LONGEST_LIST, 0)
             if text != self._online_text:
-                self._online = CPUSet.parse(text.decode("ascii", "replace"))
-                self._online_text = text
-                self._online_told = False
+                self._take_online(text)
         except (OSError, CPUSetError) as error:
             if not self._online_told:
                 self._online_told = True
-                logger.error(
-                    "can't read {}: {}; CPUs on line as last known: {}", self._online_path, error, self._online
-                )
+                logger.error("{} can't be read: {}; taking CPUs {} as on line", self._online_path, error, self._online)
         return self._online
+
+    def _take_online(self, text: bytes) -> None:
+        online = CPUSet.parse(text.decode("ascii", "replace"))
+        if not online:
+            raise CPUSetError("it is empty, and some CPU runs this")
+        if online != self._online:
+            self._online = online
+        self._online_text = text
+        self._online_told = False
 
     def read_owners(self) -> Mapping[str, Owner]:
         """Owners of this boot. None is no loss: they come from the containers that the runtime lists."""
