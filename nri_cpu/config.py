@@ -12,7 +12,7 @@
     cdiDir            directory of the claims' CDI specs
     requirePlugin     whether claims are prepared only while nri-cpu is in the runtime
 
-YAML's own readings of a value are not used: `08`, `off`, `1_2` and `10:30` mean what is written (known-faults A34).
+YAML's own readings of a value are not used: `08`, `off`, `1_2` and `10:30` mean what is written (fault A34).
 Anchors, tags and nesting have no use in a flat file and are refused, and with them everything that can explode.
 """
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nri_cpu.cpuset import MAX_CPUS, CPUSet, CPUSetError
+from nri_cpu.cpuset import MAX_CPUS, CPUSet, CPUSetError, quote
 
 # All keys together need less than 1 KiB; the rest is for comments.
 MAX_CONFIG_BYTES = 64 << 10
@@ -228,7 +228,7 @@ def _one_of(*words: str) -> Callable[[_Scalar], str]:
     def read(value: _Scalar) -> str:
         text = _text(value)
         if text not in words:
-            raise _Wrong(f"{_quote(text)} is not {' or '.join(words)}; {_guess(text, words) or 'write one of them'}")
+            raise _Wrong(f"{quote(text)} is not {' or '.join(words)}; {_guess(text, words) or 'write one of them'}")
         return text
 
     return read
@@ -246,7 +246,7 @@ def _cpus(value: _Scalar) -> CPUSet:
 
 def _count(value: _Scalar) -> int:
     if value.kind != "a number" or not re.fullmatch(r"0|[1-9][0-9]{0,8}", value.text):
-        found = value.kind if value.kind in _NO_SCALARS else _quote(value.text)
+        found = value.kind if value.kind in _NO_SCALARS else quote(value.text)
         raise _Wrong(f"{found} is no number of CPUs: write decimal digits without quotes")
     if int(value.text) > MAX_CPUS:
         raise _Wrong(f"{value.text} is more CPUs than the {MAX_CPUS} that a machine can have")
@@ -255,7 +255,7 @@ def _count(value: _Scalar) -> int:
 
 def _switch(value: _Scalar) -> bool:
     if value.kind != "a boolean" or value.text not in ("true", "false"):
-        found = value.kind if value.kind in _NO_SCALARS else _quote(value.text)
+        found = value.kind if value.kind in _NO_SCALARS else quote(value.text)
         raise _Wrong(f"{found} is neither true nor false: write one of them without quotes")
     return value.text == "true"
 
@@ -265,7 +265,7 @@ def _node_name(value: _Scalar) -> str | None:
     text = _text(value)
     label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
     if text and (len(text) > 253 or not re.fullmatch(rf"{label}(\.{label})*", text)):
-        raise _Wrong(f"{_quote(text)} is no name of a node (lower-case letters, digits, - and .)")
+        raise _Wrong(f"{quote(text)} is no name of a node (lower-case letters, digits, - and .)")
     return text or None
 
 
@@ -298,11 +298,7 @@ _KEYS: dict[str, tuple[str, Callable[[_Scalar], object]]] = {
 
 def _shown(key: str) -> str:
     """A key for a message: as it is written if it looks like one, else quoted."""
-    return key if re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", key) else _quote(key)
-
-
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")
+    return key if re.fullmatch(r"[A-Za-z0-9_.-]{1,60}", key) else quote(key)
 
 
 def _guess(word: str, known: Iterable[str]) -> str:

@@ -56,14 +56,22 @@ class CPUSet:
         for part in text.split(","):
             found = _PART.fullmatch(part)
             if not found:
-                raise CPUSetError(f"{_quote(text)} is not a list of CPUs such as 0-3,8: {_quote(part)}")
+                raise CPUSetError(f"{quote(text)} is not a list of CPUs such as 0-3,8: {quote(part)}")
             low = int(found[1])
             high = int(found[2]) if found[2] else low
             if high < low:
-                raise CPUSetError(f"{_quote(text)} has the reversed range {part}")
+                raise CPUSetError(f"{quote(text)} has the reversed range {part}")
             if high >= MAX_CPUS:
-                raise CPUSetError(f"{_quote(text)} has CPU {high}, the highest possible is {MAX_CPUS - 1}")
+                raise CPUSetError(f"{quote(text)} has CPU {high}, the highest possible is {MAX_CPUS - 1}")
             mask |= ((1 << (high - low + 1)) - 1) << low
+        return _of(mask)
+
+    @classmethod
+    def union(cls, sets: Iterable[CPUSet]) -> CPUSet:
+        """All CPUs of all `sets`; of none, the empty set."""
+        mask = 0
+        for each in sets:
+            mask |= each._mask
         return _of(mask)
 
     @property
@@ -144,7 +152,8 @@ def _text(mask: int) -> str:
     return ",".join(parts)
 
 
-def _quote(text: str, limit: int = 60) -> str:
+def quote(text: str, limit: int = 60) -> str:
+    """`text` for a message: quoted, on one line, cut after `limit` characters."""
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 

@@ -52,9 +52,7 @@ def choose(node: Node, claim: Claim, others: Mapping[str, ClaimRecord], online: 
     `others`: the prepared claims by UID; `online`: the CPUs that are on line now. Raises ClaimError with the device and
     the numbers.
     """
-    prepared = EMPTY
-    for record in others.values():
-        prepared |= record.cpus
+    prepared = CPUSet.union(record.cpus for record in others.values())
     taken = EMPTY
     chosen: list[DeviceAllocation] = []
     for result in claim.results:

@@ -141,15 +141,12 @@ class Preparer:
                 confirm(record, claim)
                 return record
             devices = choose(self._node, claim, claims, online)
-            cpus = EMPTY
-            for device in devices:
-                cpus |= device.cpus
             return ClaimRecord(
                 uid=claim.uid,
                 namespace=claim.namespace,
                 name=claim.name,
                 pod_uids=claim.pod_uids,
-                cpus=cpus,
+                cpus=CPUSet.union(device.cpus for device in devices),
                 preparation=secrets.token_hex(16),
                 prepared_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 devices=devices,

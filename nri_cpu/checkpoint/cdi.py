@@ -22,6 +22,7 @@ from nri_cpu.checkpoint import codec, envelope, files, strictjson
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointUnreadable, CheckpointUnwritable, Corrupt
 from nri_cpu.checkpoint.fields import Fields
 from nri_cpu.checkpoint.model import ClaimRecord, is_uid
+from nri_cpu.cpuset import quote
 
 CDI_VERSION = "0.6.0"
 KIND = "dra.k8s.io/cpu"
@@ -102,7 +103,7 @@ def record_from_spec(raw: bytes) -> ClaimRecord:
     spec.text("cdiVersion")
     kind = spec.text("kind")
     if kind != KIND:
-        raise Corrupt(f"is of kind {strictjson.quote(kind)}, not {KIND}")
+        raise Corrupt(f"is of kind {quote(kind)}, not {KIND}")
     annotations = Fields(spec.nested("annotations"), "annotations")
     opened = envelope.decode(annotations.secret(RECORD_ANNOTATION).encode("utf-8", "surrogatepass"))
     uid = Fields(opened.data, RECORD_ANNOTATION).text("uid")
@@ -171,7 +172,7 @@ def _compare(record: ClaimRecord, devices: list[object]) -> None:
         device = Fields(item, f"devices[{at}]")
         name = device.text("name")
         if not _DEVICE_NAME.fullmatch(name):
-            raise Corrupt(f"devices[{at}].name {strictjson.quote(name)} is no name of a CDI device")
+            raise Corrupt(f"devices[{at}].name {quote(name)} is no name of a CDI device")
         if name in names:
             raise Corrupt(f"devices[{at}].name {name} is there twice")
         names.add(name)

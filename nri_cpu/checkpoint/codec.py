@@ -26,8 +26,7 @@ from nri_cpu.checkpoint.model import (
     is_preparation,
     is_uid,
 )
-from nri_cpu.checkpoint.strictjson import quote
-from nri_cpu.cpuset import EMPTY, CPUSet
+from nri_cpu.cpuset import EMPTY, CPUSet, quote
 
 # RFC 3339, in UTC by either spelling.
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|\+00:00)")

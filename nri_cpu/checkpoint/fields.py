@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from nri_cpu.checkpoint.errors import Corrupt
-from nri_cpu.checkpoint.strictjson import quote
-from nri_cpu.cpuset import CPUSet, CPUSetError
+from nri_cpu.cpuset import CPUSet, CPUSetError, quote
 
 _LARGEST = 2**31 - 1
 _KINDS = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}

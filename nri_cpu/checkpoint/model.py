@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nri_cpu.cpuset import EMPTY, CPUSet
+from nri_cpu.cpuset import CPUSet
 
 # As the API server makes them: RFC 9562 text in lower case. They become names of files and environment variables.
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -76,10 +76,7 @@ class Checkpoint:
     @property
     def prepared(self) -> CPUSet:
         """The CPUs of all claims."""
-        union = EMPTY
-        for record in self.claims.values():
-            union |= record.cpus
-        return union
+        return CPUSet.union(record.cpus for record in self.claims.values())
 
 
 @dataclass(frozen=True, slots=True)

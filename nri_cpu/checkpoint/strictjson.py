@@ -10,6 +10,7 @@ import math
 from itertools import pairwise
 
 from nri_cpu.checkpoint.errors import CheckpointUnwritable, Corrupt
+from nri_cpu.cpuset import quote
 
 
 def loads(raw: bytes | str) -> object:
@@ -41,11 +42,6 @@ def dumps(value: object) -> str:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise CheckpointUnwritable(f"has no form in JSON: {type(error).__name__}") from None
-
-
-def quote(text: str, limit: int = 60) -> str:
-    """`text` for a message: quoted, on one line, cut after `limit` characters."""
-    return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

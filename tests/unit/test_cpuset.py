@@ -71,6 +71,11 @@ def test_it_combines_and_compares_as_pythons_sets_do(one: frozenset[int], other:
     assert (CPUSet(one), CPUSet(other)) == (a, b), "the operands are what they were"
 
 
+@given(st.lists(ids, max_size=5))
+def test_a_union_has_every_cpu_of_every_set(sets: list[frozenset[int]]) -> None:
+    assert CPUSet.union(map(CPUSet, sets)) == CPUSet(frozenset[int]().union(*sets))
+
+
 @given(st.lists(st.tuples(st.integers(0, MAX_CPUS - 1), st.integers(0, 40)), min_size=1, max_size=6), blanks, blanks)
 def test_parts_may_overlap_and_come_in_any_order(parts: list[tuple[int, int]], before: str, after: str) -> None:
     spans = [(first, min(first + more, MAX_CPUS - 1)) for first, more in parts]

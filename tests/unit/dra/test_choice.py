@@ -32,11 +32,9 @@ def individual(*cpus: int) -> Claim:
 
 def record(number: int, *devices: tuple[str, str]) -> ClaimRecord:
     allocations = tuple(DeviceAllocation("cpus", NODE, name, CPUSet.parse(cpus)) for name, cpus in devices)
-    union = EMPTY
-    for allocation in allocations:
-        union |= allocation.cpus
+    cpus = CPUSet.union(allocation.cpus for allocation in allocations)
     return ClaimRecord(
-        uid(number), "default", f"c{number}", (), union, f"{number:032x}", "2026-01-01T00:00:00Z", allocations
+        uid(number), "default", f"c{number}", (), cpus, f"{number:032x}", "2026-01-01T00:00:00Z", allocations
     )
 
 
