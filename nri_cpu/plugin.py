@@ -7,13 +7,14 @@ nothing, from memory alone). It logs, and writes owners.json, when its answer is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from loguru import logger
 
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
+from nri_cpu.checkpoint.model import Owner
 from nri_cpu.config import Config, ConfigError, parse
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.facts import cpus, facts, pod_uid
@@ -30,7 +31,10 @@ from nri_cpu.nri.nri_pb2 import (
 )
 from nri_cpu.nri.runtime import Runtime
 from nri_cpu.policy import events
-from nri_cpu.policy.state import Decision, Note, State, derive, drop
+from nri_cpu.policy import state as policy
+from nri_cpu.policy.claiming import owns
+from nri_cpu.policy.proof import title
+from nri_cpu.policy.state import Decision, State, derive, drop
 from nri_cpu.topology import TopologyError
 
 # asyncio's call_later: a delay in seconds, and what is to be done then.
@@ -51,8 +55,7 @@ class Plugin:
         self._later = later
         self._in_runtime = False
         self._misconfigured = False
-        self._owners_due = False  # to be written
-        self._untold: list[Note] = []
+        self._untold: list[Callable[[], None]] = []
         self._chores_due = False
         self._runtime = "the runtime"
         self.moved: Callable[[Path], None] = lambda _: None
@@ -64,7 +67,7 @@ class Plugin:
 
     def _start(self, files: Files) -> None:
         self._files = files
-        self._owners = files.read_owners()
+        self._owners = files.read_owners()  # as they are in the file
         self._state = derive(State(online=files.online(), reserved=self._own_reserved, owners=self._owners))
         self.follow()
 
@@ -128,10 +131,15 @@ class Plugin:
 
     def create_container(self, pod: PodSandbox, container: Container) -> tuple[CPUSet | None, Updates]:
         self._hear()
+        before = self._state.owners
         self._state, decision = events.create(self._state, facts(pod, container))
-        self._settle(decision)
         if decision.refusal:
+            self._settle(decision)
             raise HookError(decision.refusal)
+        made = self._state.creating[container.id].container
+        if made.claims:
+            self._untold.append(partial(_tell_exclusive, made, decision.adjust, before, self._state))
+        self._settle(decision)
         return decision.adjust, decision.updates
 
     def update_container(self, pod: PodSandbox, container: Container, resources: LinuxResources) -> Updates:
@@ -201,24 +209,21 @@ class Plugin:
     def _settle(self, decision: Decision) -> None:
         """What an answer leaves to do. owners.json waits too, since a hook does not write: owners that a crash in
         between loses are taken from the containers that the runtime lists then."""
-        if self._state.owners is not self._owners:
-            self._owners_due = self._owners_due or self._state.owners != self._owners
-            self._owners = self._state.owners
         if decision.notes:
             self.counts.update(note.kind for note in decision.notes)
-            self._untold += decision.notes
-        if (self._owners_due or self._untold) and not self._chores_due:
+            self._untold += [partial(logger.warning, "{}", note.text) for note in decision.notes]
+        if (self._untold or self._state.owners is not self._owners) and not self._chores_due:
             self._chores_due = True
             self._later(_AFTERWARDS, self._do_chores)
 
     def _do_chores(self) -> None:
         self._chores_due = False
         untold, self._untold = self._untold, []
-        for note in untold:
-            logger.log("INFO" if note.kind == "exclusive" else "WARNING", "{}", note.text)
-        if self._owners_due:
-            self._owners_due = False
-            self._files.write_owners(self._state.owners)
+        for tell in untold:
+            tell()
+        if self._state.owners is not self._owners:
+            self._owners = self._state.owners
+            self._files.write_owners(self._owners)
 
     def _tell_change(self, before: State, now: State) -> None:
         if before.pool != now.pool:
@@ -229,3 +234,14 @@ class Plugin:
                 "reserved CPUs are {} by the checkpoint, and {} by this process's own setting, which does not count: "
                 "set both alike", now.reserved or "none", self._own_reserved,
             )  # fmt: skip
+
+
+def _tell_exclusive(
+    container: policy.Container, cpus: CPUSet | None, before: Mapping[str, Owner], state: State
+) -> None:
+    """Who got which CPUs. `before`: the owners until then."""
+    claims = ", ".join(title(record) if (record := state.claims.get(uid)) else uid for uid in container.claims)
+    known = all(uid in before and owns(before[uid], container) for uid in container.claims)
+    missing = "" if cpus == container.own else f" (off line: {container.own - state.online})"
+    news = "" if known else ", as its owner"
+    logger.info("{} gets CPUs {}{} of {}{}", container.title, cpus, missing, claims, news)

@@ -112,17 +112,7 @@ def create(state: State, facts: Facts) -> tuple[State, Decision]:
         made = made._replace(ended=made.ended - {facts.pod_uid})
     if told := due(made):
         made = announce(made, Creation(container, told))
-    notes = (_placed(state, made, facts, use),) if use.claims else ()
-    return made, Decision(made.wanted(container) or None, told, notes=notes)
-
-
-def _placed(before: State, now: State, facts: Facts, use: Use) -> Note:
-    """What is worth telling of a claim container's creation."""
-    claims = ", ".join(proof.title(now.claims[uid]) for uid in use.claims)
-    known = all(uid in before.owners and claiming.owns(before.owners[uid], facts) for uid in use.claims)
-    cpus = now.wanted(_track(facts, use))
-    missing = "" if cpus == use.cpus else f" (CPUs {use.cpus - now.online} are off line)"
-    return Note("exclusive", f"{facts.title} gets CPUs {cpus}{missing} of {claims}{'' if known else ', as its owner'}")
+    return made, Decision(made.wanted(container) or None, told)
 
 
 def created(state: State, facts: Facts) -> State:

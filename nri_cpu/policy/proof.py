@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nri_cpu.checkpoint.cdi import CPUSET_ENV, PREPARATION_ENV, claim_device_name, qualified
 from nri_cpu.checkpoint.model import ClaimRecord
@@ -18,12 +18,15 @@ from nri_cpu.cpuset import CPUSet, CPUSetError
 _UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(NamedTuple):
     """What a container's env says of one claim. None: an entry without `=`."""
 
-    cpusets: tuple[str | None, ...] = ()
-    preparations: tuple[str | None, ...] = field(default=(), repr=False)
+    cpusets: list[str | None]
+    preparations: list[str | None]
+
+    def __repr__(self) -> str:
+        """Without what may be proof."""
+        return f"<mention of {self.cpusets}>"
 
 
 def mentions(env: Iterable[str]) -> dict[str, Mention]:
@@ -35,14 +38,11 @@ def mentions(env: Iterable[str]) -> dict[str, Mention]:
         name, equals, value = entry.partition("=")
         is_cpuset = name.startswith(CPUSET_ENV)
         uid = name.removeprefix(CPUSET_ENV if is_cpuset else PREPARATION_ENV)
-        if not _UID.fullmatch(uid):
-            continue
-        known = found.get(uid, Mention())
-        said = value if equals else None
-        if is_cpuset:
-            found[uid] = Mention((*known.cpusets, said), known.preparations)
-        else:
-            found[uid] = Mention(known.cpusets, (*known.preparations, said))
+        if uid not in found:
+            if not _UID.fullmatch(uid):
+                continue
+            found[uid] = Mention([], [])
+        (found[uid].cpusets if is_cpuset else found[uid].preparations).append(value if equals else None)
     return found
 
 
