@@ -214,7 +214,3 @@ def _wait_for_signal() -> None:
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ import shlex
 import signal
 import tarfile
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from hack.node.errors import ChannelError, NodeError, QemuError
 from hack.node.image import PRODUCT_DIRECTORY, PROJECT
 from hack.node.relay import Relay
 from hack.node.tools import wait_until
+from nri_cpu import __version__
 from nri_cpu.cpuset import CPUSet
 
 CONTAINERD = "/run/containerd/containerd.sock"
@@ -181,10 +181,9 @@ class Box:
 
     def install_project(self, project: Path = PROJECT) -> None:
         """Put the product's packages where the box's Python finds them, and its commands into /usr/local/bin."""
-        version = tomllib.loads((project / "pyproject.toml").read_text())["project"]["version"]
-        metadata = f"Metadata-Version: 2.1\nName: nri-cpu\nVersion: {version}\n"
+        metadata = f"Metadata-Version: 2.1\nName: nri-cpu\nVersion: {__version__}\n"
         files: dict[str, Path | str] = {f"{PRODUCT_DIRECTORY}/{name}": project / name for name in PRODUCT}
-        files[f"{PRODUCT_DIRECTORY}/nri_cpu-{version}.dist-info/METADATA"] = metadata
+        files[f"{PRODUCT_DIRECTORY}/nri_cpu-{__version__}.dist-info/METADATA"] = metadata
         for name, module in COMMANDS.items():
             files[f"usr/local/bin/{name}"] = (
                 f"#!/usr/bin/python3 -I\nimport sys\nfrom {module} import main\nsys.exit(main())\n"

@@ -45,8 +45,8 @@ PRODUCT_DIRECTORY = "opt/nri-cpu"
 PROJECT = Path(__file__).resolve().parents[2]
 GUEST = Path(__file__).parent / "guest"
 
-# Only the client of a cluster's API server needs it, and there is none in the box.
-NOT_IN_THE_BOX = ("kubernetes",)
+# Only the client of a cluster's API server needs them, and there is none in the box.
+NOT_IN_THE_BOX = ("kubernetes", "urllib3")
 
 DIRECTORIES = (
     *("proc", "sys", "dev", "run", "tmp", "root", "var/lib", "var/log"),

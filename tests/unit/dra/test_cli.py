@@ -56,7 +56,7 @@ class Companion:
     def running(self, *more: str) -> Iterator["subprocess.Popen[str]"]:
         arguments = self.arguments(*(more or ("--claims-dir", str(self.claims))))
         environment = {"HOST_ROOT": str(self.host), "PYTHONPATH": f"{self.extra_path}:{Path.cwd()}"}
-        command = [sys.executable, "-c", "import sys; from dra.cli import main; sys.exit(main())", *arguments]
+        command = [sys.executable, "-m", "dra", *arguments]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         try:
             assert process.stderr
