@@ -113,7 +113,7 @@ def test_generated_code_is_imported_without_a_warning() -> None:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """What hack/proto reads and writes, with this interpreter as its virtual environment's."""
-    for name in ("hack/proto", "nri_cpu/nri", "nri_cpu/ttrpc", "dra/kubelet", "proto"):
+    for name in ("hack/proto", "hack/node/cri", "nri_cpu/nri", "nri_cpu/ttrpc", "dra/kubelet", "proto"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         copy(ROOT / name, tmp_path / name)
