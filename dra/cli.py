@@ -145,7 +145,7 @@ def run(settings: Settings, wait: Callable[[], None]) -> None:
     node = _node(settings)
     source = _source(settings)
     cdi = CdiDirectory(settings.cdi_directory)
-    boot = boot_id()
+    boot = boot_id(settings.host)
     ledger = Ledger(settings.checkpoint, cdi, recover(settings.checkpoint, cdi, node, boot), boot)
     preparer = Preparer(
         node,

@@ -65,7 +65,7 @@ class Files:
         self.running = FileLock(places.running_lock)
         self.synchronized = FileLock(places.checkpoint.with_name("synchronized.lock"))
         self._owners = places.checkpoint.with_name("owners.json")
-        self._boot_id = boot_id()
+        self._boot_id = boot_id(places.host)
         self._online_path = os.fspath(places.host / "sys/devices/system/cpu/online")
         self._online_file: int | None = None
         self._online_text = b""

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from nri_cpu.checkpoint.boot import boot_id
 
 
-def test_it_is_the_kernels_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOST_ROOT", raising=False)
-    assert boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    monkeypatch.setenv("HOST_ROOT", "")
-    assert boot_id() != ""
+def test_it_is_the_kernels_own() -> None:
+    assert boot_id(Path("/")) == Path("/proc/sys/kernel/random/boot_id").read_text().strip() != ""
 
 
-def test_it_is_read_under_host_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOST_ROOT", str(tmp_path))
-    assert boot_id() == ""
+def test_it_is_read_below_the_host_and_what_is_no_id_is_none(tmp_path: Path) -> None:
+    assert boot_id(tmp_path) == ""
     file = tmp_path / "proc/sys/kernel/random/boot_id"
     file.parent.mkdir(parents=True)
     for raw, expected in (
@@ -28,4 +22,4 @@ def test_it_is_read_under_host_root(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (b"a\0b", ""),
     ):
         file.write_bytes(raw)
-        assert boot_id() == expected
+        assert boot_id(tmp_path) == expected
