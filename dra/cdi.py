@@ -40,6 +40,10 @@ class CdiDirectory:
         except OSError as error:
             raise CheckpointUnwritable(f"the CDI spec {path} can't be removed: {error.strerror}; remove it") from error
 
+    def has(self, uid: str) -> bool:
+        """Whether there is a file for the claim's spec, whatever is in it."""
+        return (self.path / file_name(uid)).exists()
+
     def read(self) -> Mapping[str, ClaimRecord]:
         """The claims whose specs are here, by UID; raises CheckpointUnreadable."""
         return read_specs(self.path)

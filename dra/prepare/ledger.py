@@ -14,7 +14,6 @@ The lock is not held while claims are read (K4).
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,13 +66,11 @@ class Ledger:
         self._reserved = state.reserved
         self._boot_id = boot_id
         self._file = CheckpointFile(path)
-        self._own = _OwnFile(path)
         self._turn = threading.Lock()
         self._queue = threading.Lock()
         self._waiting: list[Job] = []
         self._state = state
         self._stale = False  # the file may not be what it should: it is written in any case
-        self._newer: TooNew | None = None
 
     def transact(self, jobs: Sequence[Job]) -> None:
         """Carry out the jobs, no two for one claim at a time; each has its outcome when this returns."""
@@ -96,7 +93,6 @@ class Ledger:
 
     def close(self) -> None:
         self._file.close()
-        self._own.forget()
 
     def _run(self, batch: Sequence[Job]) -> None:
         before = self._current()
@@ -116,24 +112,39 @@ class Ledger:
             self._take_back(replace(before, claims={uid: claims[uid] for uid in claims if uid not in undone}), undone)
 
     def _current(self) -> Checkpoint:
-        """The checkpoint as it is on disk: another instance may have written it. Raises TooNew."""
-        if self._own.is_there():
-            return self._state
+        """The checkpoint as it is on disk: another instance may have written it. Raises CheckpointError."""
         try:
             fresh = self._file.poll()
-        except TooNew as error:
-            self._newer = error
         except CheckpointError as error:
-            logger.error("{}. It is made anew from memory", error)
-            self._stale = True
-            if isinstance(error, Corrupt):
-                move_aside(self._path)
+            self._file.close()  # if it isn't mended now, the next transaction is to hear of it too
+            if isinstance(error, TooNew):
+                raise
+            self._state = self._made_anew(error)
         else:
-            if fresh is not None:
-                self._state, self._newer = fresh, None
-        if self._newer:
-            raise self._newer
+            self._state = fresh or self._state
         return self._state
+
+    def _made_anew(self, error: CheckpointError) -> Checkpoint:
+        """What a lost checkpoint held: CDI specs know what other instances did, memory knows the rest (fault S2).
+
+        Raises CheckpointError when the specs can't be listed or a corrupt file can't be moved aside.
+        """
+        specs = self._cdi.read()
+        if isinstance(error, Corrupt):
+            move_aside(self._path)
+        logger.error("{}. It is made anew from memory and from {} CDI specs of ours", error, len(specs))
+        claims = dict(self._state.claims)
+        for uid, record in specs.items():
+            others = [other for other in claims.values() if other.uid != uid]
+            rivals = [other.uid for other in others if not other.cpus.isdisjoint(record.cpus)]
+            if any(map(self._cdi.has, rivals)):
+                logger.warning("the CDI spec of claim {} is passed over: claim {} has its CPUs", uid, ", ".join(rivals))
+                continue
+            for rival in rivals:
+                del claims[rival]  # without its spec: another instance has unprepared it
+            claims[uid] = record
+        self._stale = True
+        return replace(self._state, claims=claims)
 
     def _decide(self, job: Job, claims: dict[str, ClaimRecord]) -> None:
         try:
@@ -150,11 +161,14 @@ class Ledger:
             job.error = error
 
     def _write(self, state: Checkpoint) -> None:
+        raw = checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id)
         self._stale = True
-        write_durably(self._path, checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id))
+        try:
+            write_durably(self._path, raw)
+        finally:
+            self._file.skip()  # also what was written in vain and is there all the same: the next one takes its place
         self._stale = False
         self._state = state
-        self._own.remember()
 
     def _effect(self, job: Job) -> bool:
         """Write the spec of a prepared claim; false, with the job's error set, when that fails."""
@@ -183,38 +197,6 @@ class Ledger:
                     self._cdi.write(record)
                 except CheckpointError as error:
                     logger.error("{}. Claim {} has no CDI spec until it is prepared again", error, record.uid)
-
-
-class _OwnFile:
-    """Knows the file that we wrote last when it is still the one at `path`, so that it need not be read.
-
-    Its descriptor stays open: else the inode could be given to another instance's file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._opened: int | None = None
-
-    def remember(self) -> None:
-        self.forget()
-        with contextlib.suppress(OSError):  # somebody removed it: then it is not there
-            self._opened = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            self._seen = _identity(os.fstat(self._opened))
-
-    def is_there(self) -> bool:
-        try:
-            return self._opened is not None and _identity(self._path.stat()) == self._seen
-        except OSError:
-            return False
-
-    def forget(self) -> None:
-        if self._opened is not None:
-            os.close(self._opened)
-            self._opened = None
-
-
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @contextlib.contextmanager

@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dra.prepare import ledger
 from dra.prepare.preparer import PreparedDevice
+from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import write_durably
 from nri_cpu.checkpoint.locks import FileLock
 from nri_cpu.cpuset import CPUSet
@@ -90,17 +92,99 @@ def test_concurrent_calls_share_a_write(rig: Rig, monkeypatch: pytest.MonkeyPatc
     assert len(writes) == 2
 
 
-def test_what_another_instance_wrote_counts(rig: Rig, tmp_path: Path) -> None:
+def another(rig: Rig) -> Rig:
+    """A second dra-cpu on the same node, as there is during an upgrade."""
     second = Rig.__new__(Rig)
     second.checkpoint, second.cdi, second.claims = rig.checkpoint, rig.cdi, rig.claims
     second.topology, second.online = rig.topology, rig.online
     second.start()
+    return second
+
+
+def test_what_another_instance_wrote_counts(rig: Rig) -> None:
+    second = another(rig)
     a, b, c = (rig.claim(number) for number in (1, 2, 3))
     assert (rig.prepare(a), second.prepare(b), rig.prepare(c)) == (parse("0,8"), parse("1,9"), parse("2,10"))
     second.unprepare(a)
     assert set(rig.recorded) == {b.uid, c.uid}
     assert rig.unprepare(a) == ""
     assert rig.prepare(a) == parse("0,8")
+
+
+LOSSES = pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(b"{")], ids=["removed", "corrupt"])
+
+
+@LOSSES
+@pytest.mark.fault("S2", "A7")
+def test_a_lost_checkpoint_takes_no_cpus_from_claims_of_another_instance(
+    rig: Rig, lose: Callable[[Path], object]
+) -> None:
+    second = another(rig)
+    a, b, c = (rig.claim(number) for number in (1, 2, 3))
+    rig.prepare(a)
+    second.prepare(b)
+    before = rig.on_disk().claims
+    lose(rig.checkpoint)
+    assert rig.prepare(c) == parse("2,10")
+    assert {uid_: record for uid_, record in rig.on_disk().claims.items() if uid_ != c.uid} == before
+    assert rig.cdi.read() == rig.on_disk().claims
+
+
+@LOSSES
+@pytest.mark.fault("S2")
+def test_a_lost_checkpoint_also_says_what_another_instance_unprepared_and_gave_anew(
+    rig: Rig, lose: Callable[[Path], object]
+) -> None:
+    second = another(rig)
+    gone, anew, other, more = (rig.claim(number) for number in (1, 2, 3, 4))
+    rig.prepare(gone)
+    rig.prepare(anew)
+    second.unprepare(gone)
+    second.unprepare(anew)
+    second.prepare(other)
+    second.prepare(anew)
+    before = rig.on_disk().claims
+    lose(rig.checkpoint)
+    assert rig.prepare(more) == parse("2,10")
+    assert {uid_: record for uid_, record in rig.on_disk().claims.items() if uid_ != more.uid} == before
+
+
+@LOSSES
+@pytest.mark.fault("S2")
+def test_a_stray_spec_takes_no_cpu_from_a_claim_when_the_checkpoint_is_lost(
+    rig: Rig, lose: Callable[[Path], object]
+) -> None:
+    stray, ref, other = (rig.claim(number) for number in (1, 2, 3))
+    rig.prepare(stray)
+    spec = rig.spec(stray).read_bytes()
+    rig.unprepare(stray)
+    rig.prepare(ref)
+    before = rig.on_disk().claims
+    rig.spec(stray).write_bytes(spec)
+    lose(rig.checkpoint)
+    assert rig.prepare(other) == parse("1,9")
+    assert set(rig.recorded) == {ref.uid, other.uid}
+    assert rig.on_disk().claims[ref.uid] == before[ref.uid]
+
+
+@LOSSES
+@pytest.mark.fault("S2", "B2")
+def test_a_checkpoint_and_a_cdi_directory_that_are_both_lost_are_no_empty_ones(
+    rig: Rig, tmp_path: Path, lose: Callable[[Path], object]
+) -> None:
+    second = another(rig)
+    first, other = rig.claim(1), rig.claim(2)
+    second.prepare(first)
+    lose(rig.checkpoint)
+    rig.cdi.path.rename(tmp_path / "aside")
+    rig.cdi.path.write_text("no directory")
+    for _ in range(2):
+        assert f"{rig.cdi.path} can't be listed" in rig.refusal(other)
+        assert f"{rig.cdi.path} can't be listed" in rig.unprepare(first)
+    rig.cdi.path.unlink()
+    (tmp_path / "aside").rename(rig.cdi.path)
+    assert rig.prepare(other) == parse("1,9")
+    assert set(rig.recorded) == {first.uid, other.uid}
 
 
 def test_a_stuck_instance_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,3 +207,38 @@ def test_a_checkpoint_of_a_newer_version_is_not_written_over(rig: Rig) -> None:
         assert "run the version that wrote it" in rig.refusal(rig.claim(2))
         assert "run the version that wrote it" in rig.unprepare(ref)
     assert rig.checkpoint.read_text() == newer
+
+
+@pytest.mark.parametrize("end", [Path.unlink, lambda path: path.write_bytes(b"{")], ids=["removed", "corrupt"])
+def test_a_checkpoint_of_a_newer_version_that_is_gone_stands_in_no_ones_way(
+    rig: Rig, end: Callable[[Path], object]
+) -> None:
+    first, second = rig.claim(1), rig.claim(2)
+    rig.prepare(first)
+    rig.checkpoint.write_text(
+        rig.checkpoint.read_text().replace('"format":1,"readableBy":1', '"format":9,"readableBy":9')
+    )
+    assert "run the version that wrote it" in rig.refusal(second)
+    end(rig.checkpoint)
+    assert rig.prepare(second) == parse("1,9")
+    assert set(rig.recorded) == {first.uid, second.uid}
+
+
+@pytest.mark.fault("A1", "K11")
+def test_a_write_that_may_yet_be_lost_leaves_nothing_for_the_next_transaction(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, refused, after = (rig.claim(number) for number in (1, 2, 3))
+    rig.prepare(kept)
+
+    def unsure(path: Path, raw: bytes) -> None:
+        write_durably(path, raw)
+        raise CheckpointUnwritable("the directory can't be synced")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger, "write_durably", unsure)
+        assert "can't be synced" in rig.refusal(refused)
+        assert "can't be synced" in rig.unprepare(kept)
+    assert rig.prepare(after) == parse("1,9")
+    assert set(rig.recorded) == {kept.uid, after.uid}
+    assert rig.cdi.read() == rig.on_disk().claims
