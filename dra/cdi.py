@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nri_cpu.checkpoint.cdi import FILE_PREFIX, file_name, read_specs, spec_bytes
+from nri_cpu.checkpoint.cdi import FILE_PREFIX, file_name, read_specs
 from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import remove_leftovers, write_durably
 from nri_cpu.checkpoint.model import ClaimRecord
@@ -17,7 +17,7 @@ class CdiDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, record: ClaimRecord) -> None:
+    def write(self, uid: str, spec: bytes) -> None:
         """Put the claim's spec in place, whatever is there (A3, K1); raises CheckpointUnwritable.
 
         The directory is made when it is gone: it usually lies in a tmpfs, and runtimes of before CDI don't make it.
@@ -28,7 +28,7 @@ class CdiDirectory:
             raise CheckpointUnwritable(
                 f"the CDI directory {self.path} can't be made: {error.strerror}; make it or name another (--cdi-dir)"
             ) from error
-        write_durably(self.path / file_name(record.uid), spec_bytes(record))
+        write_durably(self.path / file_name(uid), spec)
 
     def remove(self, uid: str) -> None:
         """Take the claim's spec away; one that is not there is no failure (A2). Raises CheckpointUnwritable."""

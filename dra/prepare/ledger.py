@@ -45,11 +45,13 @@ class Job:
     """One claim's part in a transaction; `decide` None means Unprepare.
 
     Outcome: `error`, or `record`: what the claim is prepared with, or was before it was unprepared (None: unknown).
+    `spec`: the content of a prepared claim's CDI spec.
     """
 
     uid: str
     decide: Decide | None
     record: ClaimRecord | None = None
+    spec: bytes = b""
     error: Exception | None = None
     done: bool = False
 
@@ -150,9 +152,8 @@ class Ledger:
         try:
             if job.decide:
                 job.record = job.decide(claims)
-                if claims.get(job.uid) is not job.record:
-                    spec_bytes(job.record)  # one that can't be written must not spoil the others' transaction
-                    claims[job.uid] = job.record
+                job.spec = spec_bytes(job.record)  # one that can't be written must not spoil the others' transaction
+                claims[job.uid] = job.record
             else:
                 job.record = claims.get(job.uid)
                 self._cdi.remove(job.uid)
@@ -161,7 +162,7 @@ class Ledger:
             job.error = error
 
     def _write(self, state: Checkpoint) -> None:
-        raw = checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id)
+        raw = checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id, self._state.claims)
         self._stale = True
         try:
             write_durably(self._path, raw)
@@ -173,8 +174,7 @@ class Ledger:
     def _effect(self, job: Job) -> bool:
         """Write the spec of a prepared claim; false, with the job's error set, when that fails."""
         try:
-            if job.record:
-                self._cdi.write(job.record)
+            self._cdi.write(job.uid, job.spec)
         except CheckpointError as error:
             job.error = error
             return False
@@ -194,7 +194,7 @@ class Ledger:
         for record in records:
             if record:
                 try:
-                    self._cdi.write(record)
+                    self._cdi.write(record.uid, spec_bytes(record))
                 except CheckpointError as error:
                     logger.error("{}. Claim {} has no CDI spec until it is prepared again", error, record.uid)
 

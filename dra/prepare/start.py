@@ -20,6 +20,7 @@ from loguru import logger
 from dra.cdi import CdiDirectory
 from dra.prepare.choice import Node
 from dra.prepare.ledger import exclusive
+from nri_cpu.checkpoint.cdi import spec_bytes
 from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing, Corrupt
 from nri_cpu.checkpoint.files import (
@@ -101,7 +102,7 @@ def _align(cdi: CdiDirectory, specs: Mapping[str, ClaimRecord], state: Checkpoin
             continue
         try:
             if record:
-                cdi.write(record)
+                cdi.write(uid, spec_bytes(record))
                 logger.info("claim {}/{} ({}) got its CDI spec again", record.namespace, record.name, uid)
             else:
                 cdi.remove(uid)

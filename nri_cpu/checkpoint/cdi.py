@@ -82,13 +82,7 @@ def spec_bytes(record: ClaimRecord) -> bytes:
         "devices": [{"name": name, "containerEdits": edits} for name in names],
     }
     raw = strictjson.dumps(spec).encode()
-    try:
-        same = record_from_spec(raw) == record
-    except Corrupt as error:
-        raise CheckpointUnwritable(f"claim {record.uid}: its CDI spec could not be read back: {error}") from None
-    if not same:
-        raise CheckpointUnwritable(f"claim {record.uid}: its CDI spec would be read back as something else")
-    return raw
+    return codec.verified(raw, record_from_spec, record, f"claim {record.uid}: its CDI spec")
 
 
 def record_from_spec(raw: bytes) -> ClaimRecord:

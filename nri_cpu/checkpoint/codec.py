@@ -12,7 +12,9 @@ they were prepared, and that must not make the file unreadable (known-faults S3)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
 from nri_cpu.checkpoint import envelope, strictjson
 from nri_cpu.checkpoint.errors import CheckpointUnwritable, Corrupt
@@ -28,27 +30,35 @@ from nri_cpu.checkpoint.model import (
 )
 from nri_cpu.cpuset import EMPTY, CPUSet, quote
 
+_T = TypeVar("_T")
+_NONE: Mapping[str, ClaimRecord] = {}
 # RFC 3339, in UTC by either spelling.
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|\+00:00)")
 
 
-def checkpoint_to_bytes(checkpoint: Checkpoint, boot_id: str) -> bytes:
-    """The file's bytes; raises CheckpointUnwritable for what `checkpoint_from_bytes` would refuse or change."""
+def checkpoint_to_bytes(checkpoint: Checkpoint, boot_id: str, sound: Mapping[str, ClaimRecord] = _NONE) -> bytes:
+    """The file's bytes; raises CheckpointUnwritable for what `checkpoint_from_bytes` would refuse or change.
+
+    `sound`: records by UID that were read from a file or written to one. Where `checkpoint` has the same object it is
+    not read back again, since that is what takes time with many claims.
+    """
+    new = replace(checkpoint, claims={uid: one for uid, one in checkpoint.claims.items() if sound.get(uid) is not one})
+
+    def decode(raw: bytes) -> tuple[Checkpoint, str]:
+        refuse_overlap(checkpoint.claims.values())
+        return checkpoint_from_bytes(raw)
+
+    verified(_encoded(new, boot_id), decode, (new, boot_id), "the new content")
+    return _encoded(checkpoint, boot_id)
+
+
+def _encoded(checkpoint: Checkpoint, boot_id: str) -> bytes:
     data = {
         **checkpoint.unknown,
         "reservedCPUs": str(checkpoint.reserved),
         "claims": {uid: record_to_data(record) for uid, record in checkpoint.claims.items()},
     }
-    raw = envelope.encode(strictjson.dumps(data), boot_id, checkpoint.envelope)
-    try:
-        same = checkpoint_from_bytes(raw) == (checkpoint, boot_id)
-    except Corrupt as error:
-        raise CheckpointUnwritable(f"the new content could not be read back: {error}") from None
-    if not same:
-        raise CheckpointUnwritable(
-            "the new content would be read back as something else: a key is no UID, or a value no JSON"
-        )
-    return raw
+    return envelope.encode(strictjson.dumps(data), boot_id, checkpoint.envelope)
 
 
 def checkpoint_from_bytes(raw: bytes) -> tuple[Checkpoint, str]:
@@ -65,13 +75,7 @@ def owners_to_bytes(owners: Owners, boot_id: str) -> bytes:
     """The file's bytes; raises CheckpointUnwritable for what `owners_from_bytes` would refuse or change."""
     data = {**owners.unknown, "owners": {uid: _owner_to_data(owner) for uid, owner in owners.owners.items()}}
     raw = envelope.encode(strictjson.dumps(data), boot_id, owners.envelope)
-    try:
-        same = owners_from_bytes(raw) == (owners, boot_id)
-    except Corrupt as error:
-        raise CheckpointUnwritable(f"the new content could not be read back: {error}") from None
-    if not same:
-        raise CheckpointUnwritable("the new content would be read back as something else: a value is no JSON")
-    return raw
+    return verified(raw, owners_from_bytes, (owners, boot_id), "the new content")
 
 
 def owners_from_bytes(raw: bytes) -> tuple[Owners, str]:
@@ -80,6 +84,17 @@ def owners_from_bytes(raw: bytes) -> tuple[Owners, str]:
     fields = Fields(opened.data, "")
     owners = {uid: _owner_from_data(uid, value) for uid, value in fields.nested("owners").items()}
     return Owners(owners, fields.rest(), opened.unknown), opened.boot_id
+
+
+def verified(raw: bytes, decode: Callable[[bytes], _T], meant: _T, what: str) -> bytes:
+    """`raw`, if `decode` gets `meant` out of it; else raises CheckpointUnwritable, which calls it `what`."""
+    try:
+        same = decode(raw) == meant
+    except Corrupt as error:
+        raise CheckpointUnwritable(f"{what} could not be read back: {error}") from None
+    if not same:
+        raise CheckpointUnwritable(f"{what} would be read back as something else: a key is no UID, or a value no JSON")
+    return raw
 
 
 def record_to_data(record: ClaimRecord) -> dict[str, object]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nri_cpu.checkpoint import strictjson
-from nri_cpu.checkpoint.errors import Corrupt, TooNew
+from nri_cpu.checkpoint.errors import CheckpointUnwritable, Corrupt, TooNew
 from nri_cpu.checkpoint.fields import Fields
 
 # The interpreter's own SHA-256: hashlib maps libcrypto, 3.7 MiB of nri-cpu's memory, to save 1 ms per 200 KB.
@@ -42,7 +42,10 @@ class Envelope:
 
 
 def encode(data_json: str, boot_id: str, unknown: Mapping[str, object] = _NOTHING) -> bytes:
-    """The file's bytes around `data_json`, the JSON text of the data; `unknown` are envelope fields to keep."""
+    """The file's bytes around `data_json`, the JSON text of the data; `unknown` are envelope fields to keep.
+
+    Raises CheckpointUnwritable when they are more than a reader takes.
+    """
     known = {
         "format": FORMAT,
         "readableBy": READABLE_BY,
@@ -50,7 +53,10 @@ def encode(data_json: str, boot_id: str, unknown: Mapping[str, object] = _NOTHIN
         "sha256": _checksum(data_json),
         "data": data_json,
     }
-    return strictjson.dumps({**known, **{key: value for key, value in unknown.items() if key not in known}}).encode()
+    raw = strictjson.dumps({**known, **{key: value for key, value in unknown.items() if key not in known}}).encode()
+    if len(raw) > MAX_FILE_BYTES:
+        raise CheckpointUnwritable(f"the new content is larger than {MAX_FILE_BYTES} bytes")
+    return raw
 
 
 def decode(raw: bytes) -> Envelope:

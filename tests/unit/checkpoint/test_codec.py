@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nri_cpu.checkpoint import codec, envelope, strictjson
 from nri_cpu.checkpoint.errors import CheckpointUnwritable, Corrupt
-from nri_cpu.checkpoint.model import Checkpoint, Owner, Owners
+from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord, Owner, Owners
 from nri_cpu.cpuset import EMPTY, CPUSet
 from tests.unit.checkpoint.samples import (
     BOOT,
@@ -247,6 +247,43 @@ def test_claims_that_overlap_are_corrupt_and_both_are_named() -> None:
         codec.checkpoint_from_bytes(file_with(changed(data_of(FILE), ("claims", UID_B, "cpus"), "8-9")))
     with pytest.raises(CheckpointUnwritable, match="CPUs 8 to two claims"):
         codec.checkpoint_to_bytes(Checkpoint(EMPTY, {UID_A: CLAIM_A, UID_B: overlapping}), BOOT)
+
+
+def test_only_records_that_were_neither_read_nor_written_before_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound, equal = {UID_A: CLAIM_A}, replace(CLAIM_A)
+    read: list[str] = []
+    whole = codec.record_from_data
+
+    def counting(uid: str, value: object) -> ClaimRecord:
+        read.append(uid)
+        return whole(uid, value)
+
+    monkeypatch.setattr(codec, "record_from_data", counting)
+    for claims, expected in (
+        ({UID_A: CLAIM_A, UID_B: CLAIM_B}, [UID_B]),
+        ({UID_A: equal, UID_B: CLAIM_B}, [UID_A, UID_B]),
+        ({UID_A: CLAIM_A}, []),
+    ):
+        checkpoint = Checkpoint(EMPTY, claims)
+        raw = codec.checkpoint_to_bytes(checkpoint, BOOT, sound)
+        assert read == expected
+        assert codec.checkpoint_from_bytes(raw) == (checkpoint, BOOT)
+        read.clear()
+
+
+def test_a_record_that_was_read_before_excuses_no_other_and_nothing_around_it() -> None:
+    sound = {UID_A: CLAIM_A}
+    for checkpoint, reason in (
+        (Checkpoint(EMPTY, {UID_A: CLAIM_A, UID_B: replace(CLAIM_B, cpus=CPUSet.parse("8-9"))}), "8 to two claims"),
+        (Checkpoint(EMPTY, {UID_A: CLAIM_A, UID_B: replace(CLAIM_B, name="a\nb")}), "can't be shown"),
+        (Checkpoint(EMPTY, {UID_B: CLAIM_A}), "something else"),
+        (Checkpoint(EMPTY, {UID_A: CLAIM_A}, {"reservedCPUs": "6"}), "something else"),
+        (Checkpoint(EMPTY, {UID_A: CLAIM_A}, {}, {"data": "{}"}), "something else"),
+    ):
+        with pytest.raises(CheckpointUnwritable, match=reason):
+            codec.checkpoint_to_bytes(checkpoint, BOOT, sound)
+    with pytest.raises(CheckpointUnwritable):
+        codec.checkpoint_to_bytes(Checkpoint(EMPTY, sound), "a\nb", sound)
 
 
 def test_an_empty_cpuset_is_corrupt() -> None:

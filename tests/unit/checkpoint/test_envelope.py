@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nri_cpu.checkpoint import codec, envelope
-from nri_cpu.checkpoint.errors import CheckpointError, Corrupt, TooNew
+from nri_cpu.checkpoint.errors import CheckpointError, CheckpointUnwritable, Corrupt, TooNew
 from tests.unit.checkpoint.samples import BOOT, CHECKPOINT, OWNERS, data_of, file_with
 
 FILE = codec.checkpoint_to_bytes(CHECKPOINT, BOOT)
@@ -102,6 +102,14 @@ def test_the_data_inside_is_read_as_strictly_as_the_file() -> None:
 def test_a_file_over_the_size_limit_is_refused_unread() -> None:
     with pytest.raises(Corrupt, match=str(envelope.MAX_FILE_BYTES)):
         envelope.decode(bytes(envelope.MAX_FILE_BYTES + 1))
+
+
+def test_a_file_over_the_size_limit_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "MAX_FILE_BYTES", len(FILE))
+    assert codec.checkpoint_to_bytes(CHECKPOINT, BOOT) == FILE
+    monkeypatch.setattr(envelope, "MAX_FILE_BYTES", len(FILE) - 1)
+    with pytest.raises(CheckpointUnwritable, match=f"larger than {len(FILE) - 1} bytes"):
+        codec.checkpoint_to_bytes(CHECKPOINT, BOOT, CHECKPOINT.claims)
 
 
 @pytest.mark.fault("S2")

@@ -9,12 +9,15 @@ import pytest
 
 from dra.prepare import ledger
 from dra.prepare.preparer import PreparedDevice
+from nri_cpu.checkpoint import codec
 from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import write_durably
 from nri_cpu.checkpoint.locks import FileLock
+from nri_cpu.checkpoint.model import ClaimRecord
 from nri_cpu.cpuset import CPUSet
 from tests.unit.dra.manifests import NODE, result, uid
 from tests.unit.dra.rig import Rig
+from tests.unit.topology.machines import machine
 
 
 @pytest.fixture
@@ -99,6 +102,28 @@ def another(rig: Rig) -> Rig:
     second.topology, second.online = rig.topology, rig.online
     second.start()
     return second
+
+
+def test_the_work_for_a_claim_does_not_grow_with_those_that_are_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path, machine(cores=32))
+    for number in range(20):
+        rig.prepare(rig.claim(number, cpus="1"))
+    read: list[str] = []
+    whole = codec.record_from_data
+
+    def counting(uid: str, value: object, within: str = "claims.") -> ClaimRecord:
+        read.append(uid)
+        return whole(uid, value, within)
+
+    monkeypatch.setattr(codec, "record_from_data", counting)
+    ref = rig.claim(20, cpus="1")
+    rig.outcome(ref)
+    assert read == [ref.uid] * 2  # once for the checkpoint, once for its CDI spec
+    read.clear()
+    rig.unprepare(ref)
+    assert read == []
 
 
 def test_what_another_instance_wrote_counts(rig: Rig) -> None:

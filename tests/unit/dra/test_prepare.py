@@ -14,7 +14,6 @@ from dra.devices import DeviceMode
 from dra.prepare import ledger
 from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import write_durably
-from nri_cpu.checkpoint.model import ClaimRecord
 from nri_cpu.cpuset import CPUSet
 from tests.unit.dra.manifests import manifest, result, uid
 from tests.unit.dra.rig import Rig
@@ -48,10 +47,10 @@ def test_a_failed_spec_takes_nothing_from_the_others_of_its_transaction(
     bad, good = rig.claim(1), rig.claim(2)
     whole = CdiDirectory.write
 
-    def write(self: CdiDirectory, record: ClaimRecord) -> None:
-        if record.uid == bad.uid:
+    def write(self: CdiDirectory, uid: str, spec: bytes) -> None:
+        if uid == bad.uid:
             raise CheckpointUnwritable("no space")
-        whole(self, record)
+        whole(self, uid, spec)
 
     monkeypatch.setattr(CdiDirectory, "write", write)
     answer = rig.outcome(bad, good)
