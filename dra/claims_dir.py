@@ -91,14 +91,14 @@ def _documents(path: Path) -> Iterator[object]:
 
 def _text(path: Path) -> str:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
             raise ClaimError("is no regular file")
-        with path.open("rb") as file:
-            raw = file.read(_FILE_LIMIT + 1)
+        if found.st_size > _FILE_LIMIT:
+            raise ClaimError(f"is larger than {_FILE_LIMIT} bytes")
+        raw = path.read_bytes()
     except OSError as error:
         raise ClaimError(f"can't be read: {error.strerror}") from error
-    if len(raw) > _FILE_LIMIT:
-        raise ClaimError(f"is larger than {_FILE_LIMIT} bytes")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
