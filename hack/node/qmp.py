@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 import time
 from typing import Any
@@ -62,7 +63,7 @@ class Monitor:
     def load(self, path: str) -> None:
         """Load a frozen state into a machine that was started for it, and let it run."""
         self._share_memory_files()
-        self.execute("migrate-incoming", uri=f"exec:cat {path}")
+        self.execute("migrate-incoming", uri=f"exec:cat {shlex.quote(path)}")
         self._wait_for_migration()
         self.execute("cont")
 
@@ -71,7 +72,7 @@ class Monitor:
         self._share_memory_files()
         self.execute("stop")
         self.execute("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
-        self.execute("migrate", uri=f"exec:cat > {path}")
+        self.execute("migrate", uri=f"exec:cat > {shlex.quote(path)}")
         self._wait_for_migration()
         self.execute("quit")
         self.wait_for_end()

@@ -7,9 +7,7 @@ import os
 import socket
 import struct
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.node import acpi, cache, cpio, debian, image, kernel, qemu, qmp, tools
+from hack.node import acpi, cpio, debian, image, kernel, qemu, qmp, tools
 from hack.node.__main__ import main
 from hack.node.cri.client import log_text
-from hack.node.errors import BuildError, ChannelError, NodeError, QemuError, ToolsMissingError
+from hack.node.errors import BuildError, ChannelError, QemuError, ToolsMissingError
 from hack.node.guest import frames
 from hack.node.machine import Machine
 from hack.node.relay import Relay
@@ -94,88 +92,6 @@ def test_an_archive_holds_names_and_contents_where_the_kernel_looks_for_them() -
         start = (body + size + 3) & ~3
     assert found == {"d": b"", "d/file": b"content", "empty": b"", "TRAILER!!!": b""}
     assert len(archive) % 512 == 0
-
-
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "nri-cpu" / "thing"
-
-
-MAKER = """
-import pathlib, sys, time
-from hack.node import cache
-
-def make(out):
-    with open(sys.argv[1], "a") as log:
-        log.write("made\\n")
-    (out / "one").touch()
-    if sys.argv[2:]:
-        print("half", flush=True)
-        time.sleep(1000)
-    (out / "two").touch()
-
-print(sorted(p.name for p in cache.entry("thing", "key", make).iterdir()))
-"""
-
-
-def maker(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", MAKER, *arguments], cwd=image.PROJECT, stdout=-1, text=True)
-
-
-def test_of_several_that_ask_at_once_one_makes_the_entry(own_cache: Path, tmp_path: Path) -> None:
-    makers = [maker(str(tmp_path / "log")) for _ in range(4)]
-    assert [process.communicate()[0] for process in makers] == ["['one', 'two']\n"] * 4
-    assert (tmp_path / "log").read_text() == "made\n"
-    assert not list(own_cache.glob("*.part"))
-
-
-def test_an_entry_whose_maker_was_killed_is_made_anew(own_cache: Path, tmp_path: Path) -> None:
-    victim = maker(str(tmp_path / "log"), "stop half way")
-    assert victim.stdout
-    assert victim.stdout.readline() == "half\n"
-    waiting = maker(str(tmp_path / "log"))
-    victim.kill()
-    victim.communicate()
-    assert waiting.communicate()[0] == "['one', 'two']\n"
-    assert [p.name for p in own_cache.iterdir() if not p.suffix] == ["key"]
-
-
-def test_an_entry_that_could_not_be_made_leaves_nothing(own_cache: Path) -> None:
-    def fail(out: Path) -> None:
-        (out / "half").touch()
-        raise BuildError("no")
-
-    with pytest.raises(BuildError):
-        cache.entry("thing", "key", fail)
-    assert [p.name for p in own_cache.iterdir()] == ["key.lock"]
-    assert cache.entry("thing", "key", lambda _out: None) == own_cache / "key"
-
-
-def test_entries_that_nobody_uses_any_more_go_when_a_new_one_is_made(own_cache: Path) -> None:
-    for key in ("old", "used"):
-        cache.entry("thing", key, lambda _out: None)
-        long_ago = time.time() - cache.UNUSED_SECONDS - 100
-        os.utime(own_cache / key, (long_ago, long_ago))
-    cache.entry("thing", "used", lambda _out: pytest.fail("it is there"))
-    (own_cache / "old.part").mkdir()  # left by a maker that died
-    cache.entry("thing", "new", lambda _out: None)
-    assert sorted(p.name for p in own_cache.iterdir() if p.is_dir()) == ["new", "used"]
-
-
-def test_a_key_changes_with_facts_and_with_names_contents_and_modes_of_files(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("1")
-    keys = [cache.key_of("a", files=tmp_path), cache.key_of("b", files=tmp_path)]
-    (tmp_path / "file").chmod(0o755)
-    keys.append(cache.key_of("a", files=tmp_path))
-    (tmp_path / "file").write_text("2")
-    keys.append(cache.key_of("a", files=tmp_path))
-    (tmp_path / "file").rename(tmp_path / "other")
-    keys.append(cache.key_of("a", files=tmp_path))
-    assert len(set(keys)) == len(keys)
-    (tmp_path / "__pycache__").mkdir()
-    (tmp_path / "__pycache__/x.pyc").touch()
-    assert cache.key_of("a", files=tmp_path) == keys[-1]
 
 
 def test_a_missing_program_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,6 +240,20 @@ def test_a_monitor_skips_events_and_names_what_qemu_refuses() -> None:
             opened.execute("cont")
 
 
+def test_a_frozen_state_may_lie_at_any_path(tmp_path: Path) -> None:
+    path = tmp_path / "it's a place"
+    path.write_bytes(b"frozen")
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(b'{"return": {"status": "completed"}}\n' * 4)
+        opened = qmp.Monitor(ours)
+        opened.load(str(path))
+        opened.close()
+        asked = [json.loads(line) for line in theirs.makefile("rb")]
+    (uri,) = (one["arguments"]["uri"] for one in asked if one["execute"] == "migrate-incoming")
+    assert subprocess.check_output(["sh", "-c", uri.removeprefix("exec:")]) == b"frozen"
+
+
 def test_the_port_is_the_one_that_the_host_chose() -> None:
     line = "TCP[HOST_FORWARD]  13       127.0.0.1 38381       10.0.2.15  7000     0     0"
     with monitor(json.dumps({"return": f"Hub -1 (net):\r\n  {line}\r\n"}).encode()) as opened:
@@ -346,11 +276,6 @@ def test_a_box_that_cannot_start_says_why_and_leaves_nothing() -> None:
 def test_logs_of_containers_join_the_parts_of_long_lines() -> None:
     raw = b"2026-01-01T00:00:00Z stdout P one \n2026-01-01T00:00:00Z stdout F two\n2026-01-01T00:00:00Z stderr F \n"
     assert log_text(raw) == "one two\n\n"
-
-
-def test_a_wait_that_is_in_vain_names_what_it_waited_for() -> None:
-    with pytest.raises(NodeError, match=r"the moon: not within 0\.05 s"):
-        tools.wait_until("the moon", lambda: None, 0.05)
 
 
 @pytest.mark.parametrize(
