@@ -15,7 +15,7 @@ from dra.kubelet import dra_pb2 as pb
 from hack.node.access import Box, Daemon
 from hack.node.cri.client import Container, Cri
 from hack.node.errors import NodeError
-from hack.node.tools import wait_until
+from hack.wait import wait_until
 from nri_cpu.checkpoint.codec import checkpoint_from_bytes
 from nri_cpu.checkpoint.model import Checkpoint
 from nri_cpu.cpuset import CPUSet

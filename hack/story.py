@@ -194,7 +194,7 @@ def main() -> int:
                 story.the_machine, story.shared_pods, story.claims, story.a_thief, story.crashes, story.release
             ):  # fmt: skip
                 chapter()
-    except (NotTrueError, NodeError) as error:
+    except (NotTrueError, NodeError, TimeoutError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     clock.tell(f"Every line was checked by the node's own /proc. The node is gone. {clock.total:.0f} s in all.")

@@ -20,7 +20,7 @@ from hack.node.cri.client import Cri
 from hack.node.errors import ChannelError, NodeError, QemuError
 from hack.node.image import PRODUCT_DIRECTORY, PROJECT
 from hack.node.relay import Relay
-from hack.node.tools import wait_until
+from hack.wait import wait_until
 from nri_cpu import __version__
 from nri_cpu.cpuset import CPUSet
 
@@ -61,7 +61,8 @@ class Daemon:
 
 
 class Box:
-    """A running box, reached over its command channel. Every method raises subclasses of NodeError.
+    """A running box, reached over its command channel. Every method raises subclasses of NodeError, and those
+    that wait TimeoutError.
 
     `directory` is its directory on the host, with console.log and qemu.log.
     """

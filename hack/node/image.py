@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hack.node import cache, container_image, cpio, debian, kernel
+from hack import cache
+from hack.node import container_image, cpio, debian, kernel
 from hack.node.debian import Suite, unpack_all
 from hack.node.errors import BuildError
 from hack.node.tools import TO_BUILD, Report, need, run, silent

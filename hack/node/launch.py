@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hack.node import acpi, cache, cpio, image, qemu
+from hack import cache
+from hack.node import acpi, cpio, image, qemu
 from hack.node.access import Box
 from hack.node.channel import Channel
 from hack.node.errors import NodeError

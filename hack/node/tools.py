@@ -10,12 +10,10 @@ import os
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from hack.node.errors import BuildError, NodeError, ToolsMissingError
+from hack.node.errors import BuildError, ToolsMissingError
 
 QEMU = "qemu-system-x86_64"
 
@@ -31,8 +29,6 @@ TO_BUILD = {
     "as": "binutils",
     "ld": "binutils",
 }
-
-T = TypeVar("T")
 
 Report = Callable[[str], None]
 """Called with one line for each step that takes long."""
@@ -86,16 +82,6 @@ def run(command: Sequence[str | Path], *, stdin: bytes = b"", cwd: Path | None =
         said = done.stderr.decode(errors="replace").strip()[-2000:]
         raise BuildError(f"{shlex.join(str(word) for word in command)[:300]} failed with {done.returncode}: {said}")
     return done.stdout
-
-
-def wait_until(what: str, ready: Callable[[], T | None], limit: float) -> T:
-    """Ask `ready` until it gives something true, and return that; after `limit` seconds NodeError names `what`."""
-    end = time.monotonic() + limit
-    while not (found := ready()):
-        if time.monotonic() > end:
-            raise NodeError(f"{what}: not within {limit:g} s")
-        time.sleep(0.02)
-    return found
 
 
 def _last_line(text: str) -> str:

@@ -23,12 +23,13 @@ from dra.kubelet.dra_pb2 import (
     NodeUnprepareResourcesRequest,
     NodeUnprepareResourcesResponse,
 )
+from hack.wait import wait_until
 from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.files import write_durably
 from nri_cpu.checkpoint.model import Checkpoint
 from nri_cpu.cpuset import EMPTY
 from tests.bench.sides import BOOT, claim
-from tests.nri_runtime.driver import LIMIT, wait_until
+from tests.nri_runtime.driver import LIMIT
 from tests.nri_runtime.plugins import Plugin
 
 NODE = "bench"
@@ -78,7 +79,7 @@ def companion(directory: Path, host: Path) -> Iterator[Companion]:
     ]
     socket = directory / "kubelet" / "plugins" / "dra.cpu" / "dra.sock"
     with Plugin(command, os.environ | {"HOST_ROOT": str(host)}) as process:
-        wait_until(lambda: socket.exists() or process.process.poll() is not None, "dra-cpu's socket")
+        wait_until("dra-cpu's socket", lambda: socket.exists() or process.process.poll() is not None, LIMIT)
         with grpc.insecure_channel(f"unix:{socket}") as channel:
             try:
                 grpc.channel_ready_future(channel).result(LIMIT)

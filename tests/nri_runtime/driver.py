@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -238,15 +237,6 @@ def flags(options: Mapping[str, Option]) -> list[str]:
     """Options as flags of a Go program."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     return [f"-{name.replace('_', '-')}={text}" for name, text in texts.items()]
-
-
-def wait_until(happened: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
-    """Wait for a condition that nothing announces; raises NothingCame."""
-    end = time.monotonic() + limit
-    while not happened():
-        if time.monotonic() > end:
-            raise NothingCame(f"no sign of {what} after {limit} s")
-        time.sleep(0.005)
 
 
 def _plain(value: Any) -> Any:

@@ -6,12 +6,13 @@ import os
 import sys
 from pathlib import Path
 
+from hack.wait import wait_until
 from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.files import ensure_directory, write_durably
 from nri_cpu.checkpoint.locks import held_by_other
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import CPUSet
-from tests.nri_runtime.driver import NriRuntime, wait_until
+from tests.nri_runtime.driver import NriRuntime
 from tests.nri_runtime.plugins import Plugin
 
 
@@ -66,7 +67,7 @@ class Machine:
         plugin = self.start_plugin(runtime.socket)
         try:
             runtime.wait_synchronized(after=mark)
-            wait_until(lambda: self.plugin_is_in_the_runtime, "synchronized.lock")
+            wait_until("synchronized.lock", lambda: self.plugin_is_in_the_runtime)
         except BaseException as error:
             error.add_note(f"the plugin said: {plugin.said}")
             plugin.kill()

@@ -15,6 +15,7 @@ from typing import Self
 import pytest
 
 import nri_cpu
+from hack.wait import wait_until
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.nri import backoff
 from nri_cpu.nri import connection as connection_module
@@ -23,7 +24,7 @@ from nri_cpu.nri.endpoint import SocketPath
 from nri_cpu.nri.hooks import HookError, Updates
 from nri_cpu.nri.runner import serve
 from tests.nri_runtime.build import NEWEST, VERSIONS
-from tests.nri_runtime.driver import LIMIT, NriRuntime, wait_until
+from tests.nri_runtime.driver import LIMIT, NriRuntime
 from tests.nri_runtime.lines import container, pod
 from tests.protocol.conftest import StartRuntime
 from tests.protocol.memory_runtime import RecordingHooks
@@ -264,7 +265,7 @@ def test_a_synchronize_that_takes_too_long_is_done_again(start_runtime: StartRun
         plugin.hooks.before = lambda name: time.sleep(next(times, 0)) if name == "synchronize" else None
         runtime.wait_event("not_synchronized")
         runtime.wait_synchronized()
-        wait_until(lambda: plugin.hooks.asked[-1] == ("synchronized",), "the second, good one")
+        wait_until("the second, good one", lambda: plugin.hooks.asked[-1] == ("synchronized",))
         assert len(plugin.hooks.named("synchronized")) == 1
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from hack.wait import wait_until
 from tests.nri_runtime.build import programs
-from tests.nri_runtime.driver import NothingCame, NriRuntime, RuntimeGone, wait_until
+from tests.nri_runtime.driver import NothingCame, NriRuntime, RuntimeGone
 from tests.nri_runtime.lines import Update, container, pod
 from tests.nri_runtime.plugins import floor
 from tests.protocol.conftest import StartRuntime
@@ -175,7 +176,7 @@ def test_unsolicited_updates_are_applied_and_the_failed_ones_are_an_error_to_the
         assert sent == {"a", "b", "unasked", "nowhere"}
         assert runtime.state() == {"a": ALL, "b": REST, "exclusive": "2-3", "unasked": REST}
         # The list of failed ones never arrives: an error carries no payload.
-        wait_until(lambda: "unasked update of a" in plugin.said, "the plugin's complaint")
+        wait_until("the plugin's complaint", lambda: "unasked update of a" in plugin.said)
         assert "0 in the list of failed ones" in plugin.said
 
 

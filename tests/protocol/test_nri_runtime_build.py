@@ -48,6 +48,13 @@ def test_an_old_go_is_not_used(nothing_built_and_no_go: Path) -> None:
         build.programs(build.NEWEST)
 
 
+def test_a_go_that_fetches_what_our_modules_ask_for_is_used(nothing_built_and_no_go: Path) -> None:
+    go = nothing_built_and_no_go / "go"
+    go.write_text('#!/bin/sh\n[ "$GOTOOLCHAIN" = auto ] && [ -e go.mod ] && echo go1.24.0 || echo go1.22.1\n')
+    go.chmod(0o755)
+    assert build.find_go() == str(go)
+
+
 def test_a_broken_go_is_not_used(nothing_built_and_no_go: Path) -> None:
     go = nothing_built_and_no_go / "go"
     go.write_text("#!/bin/sh\nexit 1\n")

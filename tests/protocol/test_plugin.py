@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hack.wait import wait_until
 from nri_cpu.checkpoint.model import ClaimRecord
-from tests.nri_runtime.driver import NriRuntime, wait_until
+from tests.nri_runtime.driver import NriRuntime
 from tests.nri_runtime.lines import Message, Reply, container, pod
 from tests.nri_runtime.plugins import Plugin
 from tests.protocol.conftest import StartRuntime
@@ -78,10 +79,10 @@ def test_a_plugin_that_comes_back_finds_every_container_in_its_place(
     with machine.join(runtime) as plugin:
         run(runtime, "p1", user("c1", claim))
         run(runtime, "p2", user("s1"))
-        wait_until(lambda: claim.uid in owners(machine), "the owner in owners.json")
+        wait_until("the owner in owners.json", lambda: claim.uid in owners(machine))
         if how == "terminated":
             assert plugin.terminate() == 0
-    wait_until(lambda: not machine.plugin_is_in_the_runtime, "the lock to be free")
+    wait_until("the lock to be free", lambda: not machine.plugin_is_in_the_runtime)
     unpinned = run(runtime, "p3", user("s2"))
     assert unpinned.cpus == ""
     with machine.join(runtime):
@@ -128,7 +129,7 @@ def test_owners_are_on_record_for_whoever_looks(machine: Machine, runtime: NriRu
     claim = machine.prepare(record("A", "0,8"))
     with machine.join(runtime):
         run(runtime, "p1", {**user("c1", claim), "linux": {"cgroupsPath": "/kubepods/pod-p1/c1"}})
-        wait_until(lambda: claim.uid in owners(machine), "the owner in owners.json")
+        wait_until("the owner in owners.json", lambda: claim.uid in owners(machine))
     owner = owners(machine)[claim.uid]
     assert (owner["podName"], owner["container"], owner["cgroup"]) == ("p1", "c1", "/kubepods/pod-p1/c1")
     assert machine.checkpoint.with_name("owners.json").stat().st_mode & 0o777 == 0o600
@@ -150,7 +151,7 @@ def test_a_checkpoint_that_goes_bad_is_told_once_and_changes_nothing(
         assert run(runtime, "p2", user("s1")).cpus == SHARED
         runtime.stop_container("c1")
         assert run(runtime, "p1", user("c1", claim, id_="c1-again")).cpus == "0,8"
-        wait_until(lambda: str(machine.checkpoint) in plugin.said, "a word about the checkpoint")
+        wait_until("a word about the checkpoint", lambda: str(machine.checkpoint) in plugin.said)
         machine.unprepare(claim)
         runtime.stop_container("c1-again")
         assert run(runtime, "p3", user("s2")).cpus == "0-15"
@@ -173,7 +174,7 @@ def test_a_plugin_that_starts_without_a_checkpoint_shares_what_it_knows_to_be_fr
 def test_a_second_plugin_stands_by_and_takes_over_when_the_first_ends(machine: Machine, runtime: NriRuntime) -> None:
     claim = machine.prepare(record("A", "0,8"))
     with machine.join(runtime) as first, machine.start_plugin(runtime.socket) as second:
-        wait_until(lambda: "standby" in second.said, "the second to stand by")
+        wait_until("the second to stand by", lambda: "standby" in second.said)
         assert [event.name for event in runtime.events("plugin_registered")] == ["plugin_registered"]
         run(runtime, "p1", user("c1", claim))
         mark = runtime.mark()
@@ -199,7 +200,7 @@ def test_a_signal_ends_it_with_exit_code_0(
             assert connected.terminate() == 0
         with machine.start_plugin(machine.root / "no.sock") as other:
             sign = "no socket" if state == "without a runtime" else "standby"
-            wait_until(lambda: sign in other.said, sign)
+            wait_until(sign, lambda: sign in other.said)
             other.process.send_signal(sent)
             assert other.wait() == 0
             assert "Traceback" not in other.said
@@ -231,12 +232,12 @@ def test_a_plugin_that_the_runtime_starts_works_the_same_with_the_runtimes_confi
         f"apiVersion: v1alpha1\ncheckpoint: {machine.checkpoint}\nreservedCPUs: ''\n"
     )
     runtime = start_runtime(plugin_path=tmp_path / "plugins", plugin_config_path=tmp_path / "conf.d")
-    wait_until(lambda: machine.plugin_is_in_the_runtime, "synchronized.lock")
+    wait_until("synchronized.lock", lambda: machine.plugin_is_in_the_runtime)
     assert run(runtime, "p1", user("c1", claim)).cpus == "0,8"
     assert run(runtime, "p2", user("s1")).cpus == SHARED
     assert runtime.create(pod("p3"), user("thief", claim)).error
     log = machine.root / "launched.log"
-    wait_until(lambda: "default/claim-A" in log.read_text(), "a word about the refusal")
+    wait_until("a word about the refusal", lambda: "default/claim-A" in log.read_text())
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_a_plugin_that_the_runtime_starts_beside_another_one_leaves_everything_a
     with machine.join(runtime):
         other = start_runtime(plugin_path=tmp_path / "plugins", plugin_config_path=tmp_path / "conf.d")
         log = machine.root / "launched.log"
-        wait_until(lambda: log.exists() and "another nri-cpu holds" in log.read_text(), "a word about the other one")
+        wait_until("a word about the other one", lambda: log.exists() and "another nri-cpu holds" in log.read_text())
         assert run(other, "p1", user("s1")).cpus == ""
         assert run(runtime, "p1", user("s1")).cpus == "0-15"
 

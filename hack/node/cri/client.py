@@ -13,7 +13,7 @@ import grpc
 from hack.node.container_image import NAME as IMAGE
 from hack.node.cri import cri_pb2 as pb
 from hack.node.errors import NodeError
-from hack.node.tools import wait_until
+from hack.wait import wait_until
 
 QoS = Literal["guaranteed", "burstable", "besteffort"]
 

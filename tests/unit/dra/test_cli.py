@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from loguru import logger
 
 from dra import cli
 from dra.kubelet import dra_pb2 as pb
+from hack.wait import wait_until
 from nri_cpu import command
 from nri_cpu.checkpoint.cdi import read_specs
 from nri_cpu.checkpoint.files import read_checkpoint
@@ -82,13 +82,6 @@ class Companion:
 
     def prepared(self) -> dict[str, CPUSet]:
         return {key: record.cpus for key, record in read_checkpoint(self.checkpoint)[0].claims.items()}
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < limit
-        time.sleep(0.005)
 
 
 def end(process: "subprocess.Popen[str]", number: int) -> int:
@@ -165,7 +158,7 @@ def test_a_second_signal_does_not_wait_for_a_call_under_way(companion: Companion
             request = pb.NodePrepareResourcesRequest(claims=[pb.Claim(namespace="default", uid=UID, name="one")])
             call: Any = channel.unary_unary(f"{SERVICE}PrepareResources")
             waiting = call.future(request.SerializeToString(), timeout=30, wait_for_ready=True)
-            wait_until(lambda: bool(server.seen))
+            wait_until("the request", lambda: server.seen)
             process.terminate()
             assert process.stderr
             assert any("stopping when the calls under way have ended" in line for line in process.stderr)

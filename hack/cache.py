@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hack.node.tools import Report, silent
-
 # An entry that nobody has asked for in this time is removed when the next one of its kind is made.
 UNUSED_SECONDS = 14 * 24 * 3600
 
@@ -41,10 +39,13 @@ def key_of(*facts: object, files: Path | None = None) -> str:
     return digest.hexdigest()[:_KEY_DIGITS]
 
 
-def entry(kind: str, key: str, make: Callable[[Path], None], report: Report = silent) -> Path:
+def entry(
+    kind: str, key: str, make: Callable[[Path], None], report: Callable[[str], object] = lambda _line: None
+) -> Path:
     """The directory of this entry; made by `make`, called with an empty directory, if it is not there yet.
 
-    Several processes may ask at once: one makes it, the others wait. What `make` raises comes out, and leaves no entry.
+    Several processes may ask at once: one makes it, the others wait, and tell `report` that they do. What `make` raises
+    comes out, and leaves no entry.
     """
     parent = directory() / kind
     found = parent / key
@@ -75,7 +76,7 @@ def _use(path: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path, report: Report, what: str) -> Iterator[None]:
+def _locked(path: Path, report: Callable[[str], object], what: str) -> Iterator[None]:
     with path.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
