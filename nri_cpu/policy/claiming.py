@@ -127,7 +127,4 @@ def assign(state: State, found: Sequence[tuple[Facts, Use]]) -> dict[str, Use]:
 
 
 def _use(claims: Mapping[str, ClaimRecord], uids: tuple[str, ...]) -> Use:
-    cpus = EMPTY
-    for uid in uids:
-        cpus |= claims[uid].cpus
-    return Use(uids, cpus)
+    return Use(uids, CPUSet.union(claims[uid].cpus for uid in uids))

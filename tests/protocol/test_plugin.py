@@ -11,6 +11,7 @@ import pytest
 
 from hack.wait import wait_until
 from nri_cpu.checkpoint.model import ClaimRecord
+from tests.nri_runtime.build import NEWEST
 from tests.nri_runtime.driver import NriRuntime
 from tests.nri_runtime.lines import Message, Reply, container, pod
 from tests.nri_runtime.plugins import Plugin
@@ -104,6 +105,19 @@ def test_six_restarts_of_the_runtime_lose_nothing(machine: Machine, runtime: Nri
             assert runtime.state() == {"c1": "0,8", "s1": SHARED}
         assert runtime.create(pod("p3"), user("thief", claim)).error
         assert plugin.terminate() == 0
+
+
+@pytest.mark.fault("R6")
+def test_a_runtime_that_is_away_for_twenty_seconds_finds_its_plugin_again(machine: Machine) -> None:
+    claim = machine.prepare(record("A", "0,8"))
+    with NriRuntime(NEWEST) as runtime, machine.join(runtime) as plugin:
+        run(runtime, "p1", user("c1", claim))
+        run(runtime, "p2", user("s1"))
+        mark = runtime.mark()
+        runtime.restart(20)
+        runtime.wait_synchronized(after=mark, limit=60)
+        assert runtime.state() == {"c1": "0,8", "s1": SHARED}
+        assert plugin.said.count("no socket at") <= 2, "a reason is told when it changes, not at every try"
 
 
 @pytest.mark.fault("H1")
