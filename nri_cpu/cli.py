@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.internal import api_implementation
 from loguru import logger
 
 from nri_cpu import __version__
@@ -137,6 +138,7 @@ async def _run(settings: Settings) -> None:
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, end)
     loop.set_exception_handler(_log_fault)
+    _warn_of_slow_protobuf()
     files = Files(settings.places)
     launched = isinstance(settings.endpoint, InheritedFd)
     alone = await (_take_over(files) if launched else _stand_by(files, stop))
@@ -146,6 +148,15 @@ async def _run(settings: Settings) -> None:
         await _decide(files, settings, stop)
     else:
         await serve(Bystander(), settings.endpoint, name=settings.name, index=settings.index, stop=stop)
+
+
+def _warn_of_slow_protobuf() -> None:
+    """Without its C part (a missing libstdc++ is enough) protobuf is slow without a word, and a big node may take
+    longer to read than its runtime waits."""
+    if api_implementation.Type() == "python":
+        logger.warning(
+            "protobuf runs without its C part, many times slower: install libstdc++6, or protobuf's own wheel"
+        )
 
 
 def _log_fault(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

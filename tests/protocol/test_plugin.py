@@ -292,3 +292,12 @@ def test_a_launched_plugin_that_cannot_run_leaves_its_reason_in_its_log(machine:
     with Plugin([script], environment) as plugin:
         assert plugin.wait() == 1
     assert "nri-cpu ends: " in (machine.root / "launched.log").read_text()
+
+
+def test_a_protobuf_that_is_slow_is_told(machine: Machine) -> None:
+    environment = {**machine.environment(), "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+    with Plugin(machine.command("--socket", str(machine.root / "no.sock")), environment) as plugin:
+        wait_until("a word about protobuf", lambda: "protobuf runs" in plugin.said)
+    with machine.start_plugin(machine.root / "no.sock") as plugin:
+        wait_until("a word about the socket", lambda: "no socket" in plugin.said)
+        assert "protobuf runs" not in plugin.said
