@@ -26,6 +26,7 @@ from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.locks import held_by_other
 from nri_cpu.checkpoint.model import ClaimRecord, is_uid
 from nri_cpu.cpuset import EMPTY, CPUSet
+from nri_cpu.topology import TopologyError
 
 # The kubelet makes an event of it, which has room for 1024 bytes.
 _REASON_LIMIT = 900
@@ -51,7 +52,7 @@ class Preparer:
     """Prepares and unprepares; any number of threads may call it.
 
     `synchronized`: the lock that nri-cpu holds while it is in the runtime, None where that is not required.
-    `online`: the CPUs on line now.
+    `online`: the CPUs on line now, or TopologyError.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class Preparer:
 
     def _refused(self, what: str, ref: ClaimRef, error: Exception | None) -> Refusal:
         """The refusal as text that names the claim, told to the log; a fault of ours goes there with its traceback."""
-        if isinstance(error, ClaimError | CheckpointError):
+        if isinstance(error, ClaimError | CheckpointError | TopologyError):
             reason = _printable(str(error))
             logger.warning("claim {} is not {}d: {}", ref, what, reason)
             return f"claim {ref}: {reason}"

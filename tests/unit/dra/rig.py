@@ -72,6 +72,7 @@ class Rig:
         min_shared: int | None = 0,
         require_plugin: bool = True,
         boot: str = BOOT,
+        online: Callable[[], CPUSet] | None = None,
     ) -> None:
         """A start of dra-cpu: of the first one, or of the next after a stop or a crash."""
         self.node = Node.of(NODE, mode, self.topology, CPUSet.parse(reserved), min_shared)
@@ -79,7 +80,7 @@ class Rig:
         self.ledger = Ledger(self.checkpoint, self.cdi, state, boot)
         synchronized = self.checkpoint.with_name("synchronized.lock") if require_plugin else None
         self.preparer = Preparer(
-            self.node, self.claims, self.ledger, synchronized=synchronized, online=lambda: self.online
+            self.node, self.claims, self.ledger, synchronized=synchronized, online=online or (lambda: self.online)
         )
 
     def claim(self, number: int = 1, *results: dict[str, Any], cpus: object = "2", pod: str | None = None) -> ClaimRef:

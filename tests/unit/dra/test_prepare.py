@@ -15,6 +15,7 @@ from dra.prepare import ledger
 from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import write_durably
 from nri_cpu.cpuset import CPUSet
+from nri_cpu.topology import read_online
 from tests.unit.dra.manifests import manifest, result, uid
 from tests.unit.dra.rig import Rig
 from tests.unit.topology.machines import machine
@@ -286,6 +287,16 @@ def test_a_fault_of_one_claim_is_that_claims_error(rig: Rig) -> None:
     answer = rig.outcome(bad, good)
     assert answer[bad.uid] == f"claim {bad}: dra-cpu failed, its log says where: RuntimeError"
     assert len(answer[good.uid]) == 1
+
+
+def test_without_a_list_of_cpus_on_line_nothing_is_prepared_and_the_reason_is_told(rig: Rig, tmp_path: Path) -> None:
+    kept, ref = rig.claim(1), rig.claim(2)
+    rig.prepare(kept)
+    before = rig.snapshot()
+    rig.start(online=lambda: read_online(tmp_path))
+    assert rig.refusal(ref).startswith(f"claim {ref}: {tmp_path}/sys/devices/system/cpu/online tells of no CPU")
+    assert rig.snapshot() == before
+    assert rig.unprepare(kept) == ""
 
 
 @pytest.mark.fault("K4")
