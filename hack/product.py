@@ -14,7 +14,7 @@ import grpc
 from dra.kubelet import dra_pb2 as pb
 from hack.node.access import Box, Daemon
 from hack.node.cri.client import Container, Cri
-from hack.node.errors import NodeError
+from hack.node.errors import ChannelError, NodeError
 from hack.wait import wait_until
 from nri_cpu.checkpoint.codec import checkpoint_from_bytes
 from nri_cpu.checkpoint.model import Checkpoint
@@ -77,10 +77,10 @@ class Product:
     # Processes
 
     def start_companion(self, *arguments: str) -> Daemon:
-        """dra-cpu with claims from files; returns when its socket answers."""
+        """dra-cpu with claims from files; returns when it takes connections."""
         command = ["dra-cpu", "run", "--claims-dir", CLAIMS, *arguments]
         self.companion = self.box.daemon("dra-cpu", command)
-        self._wait(self.companion, "dra-cpu's socket", lambda: self._exists(DRA_SOCKET))
+        self._wait(self.companion, "dra-cpu's socket", self.companion_serves)
         return self.companion
 
     def start_plugin(self, *arguments: str) -> Daemon:
@@ -88,6 +88,14 @@ class Product:
         self.plugin = self.box.daemon("nri-cpu", ["nri-cpu", "run", *arguments])
         self._wait(self.plugin, "nri-cpu in the runtime", self.plugin_is_in_the_runtime)
         return self.plugin
+
+    def companion_serves(self) -> bool:
+        """Whether somebody takes connections at its socket, whose file outlives a killed dra-cpu and a reboot."""
+        try:
+            self.box.channel.connect(DRA_SOCKET).close()
+        except ChannelError:
+            return False
+        return True
 
     def plugin_is_in_the_runtime(self) -> bool:
         """By the lock that nri-cpu holds while it is."""
@@ -106,9 +114,6 @@ class Product:
         if not daemon.alive():
             raise NodeError(f"{daemon.name} has ended: {daemon.output()[-1000:]}")
 
-    def _exists(self, path: str) -> bool:
-        return self.box.run(["test", "-e", path], check=False).code == 0
-
     # Claims
 
     def claim(self, name: str, cpus: int, device: str = "cpudevnuma000") -> Claim:
@@ -118,10 +123,10 @@ class Product:
         return claim
 
     def prepare(self, claim: Claim) -> tuple[str, ...]:
-        """NodePrepareResources as the kubelet calls it; the CDI devices. Raises PrepareError."""
+        """NodePrepareResources as by the kubelet; the CDI devices. Raises PrepareError, or NodeError without answer."""
         with self._kubelet() as channel:
             asked = pb.NodePrepareResourcesRequest(claims=[_claim(claim)])
-            got: pb.NodePrepareResourcesResponse = _call(
+            got: pb.NodePrepareResourcesResponse = call(
                 channel, "NodePrepareResources", asked, pb.NodePrepareResourcesResponse
             )
         answer = got.claims[claim.uid]
@@ -130,10 +135,10 @@ class Product:
         return tuple(dict.fromkeys(name for device in answer.devices for name in device.cdi_device_ids))
 
     def unprepare(self, claim: Claim) -> None:
-        """NodeUnprepareResources. Raises PrepareError."""
+        """NodeUnprepareResources. Raises PrepareError, or NodeError without answer."""
         with self._kubelet() as channel:
             asked = pb.NodeUnprepareResourcesRequest(claims=[_claim(claim)])
-            got: pb.NodeUnprepareResourcesResponse = _call(
+            got: pb.NodeUnprepareResourcesResponse = call(
                 channel, "NodeUnprepareResources", asked, pb.NodeUnprepareResourcesResponse
             )
         if got.claims[claim.uid].error:
@@ -187,10 +192,14 @@ def _claim(claim: Claim) -> pb.Claim:
     return pb.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)
 
 
-def _call(channel: grpc.Channel, method: str, request: Any, reply: Any) -> Any:
+def call(channel: grpc.Channel, method: str, request: Any, reply: Any) -> Any:
+    """A call of the kubelet to dra-cpu; raises NodeError when it is not answered."""
     stub = channel.unary_unary(
         f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}",
         request_serializer=type(request).SerializeToString,
         response_deserializer=reply.FromString,
     )
-    return stub(request, timeout=60)
+    try:
+        return stub(request, timeout=60)
+    except grpc.RpcError as error:
+        raise NodeError(f"dra-cpu has not answered {method}: {error.code().name}: {error.details()}") from error

@@ -13,14 +13,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra.kubelet import dra_pb2 as pb
+from hack import product
 from hack.node import acpi, cpio, debian, image, kernel, qemu, qmp, tools
 from hack.node.__main__ import main
 from hack.node.cri.client import log_text
-from hack.node.errors import BuildError, ChannelError, QemuError, ToolsMissingError
+from hack.node.errors import BuildError, ChannelError, NodeError, QemuError, ToolsMissingError
 from hack.node.guest import frames
 from hack.node.machine import Machine
 from hack.node.relay import Relay
@@ -194,10 +197,11 @@ def test_a_relay_that_ends_takes_its_connections_and_threads_along(tmp_path: Pat
         assert not served.exists()
 
 
-def test_a_relay_lets_clients_go_when_there_is_nobody_behind(tmp_path: Path) -> None:
-    def refuse() -> socket.socket:
-        raise ChannelError("refused")
+def refuse() -> socket.socket:
+    raise ChannelError("refused")
 
+
+def test_a_relay_lets_clients_go_when_there_is_nobody_behind(tmp_path: Path) -> None:
     with Relay(tmp_path / "served", refuse), client_of(tmp_path / "served") as client:
         assert client.recv(1) == b""
 
@@ -271,6 +275,16 @@ def test_a_box_that_cannot_start_says_why_and_leaves_nothing() -> None:
         process.start(Machine(), files, disk, qemu.Memory())
     process.close()
     assert not process.directory.exists()
+
+
+def test_a_companion_that_does_not_answer_is_told_with_the_call(tmp_path: Path) -> None:
+    asked, answer = pb.NodePrepareResourcesRequest(), pb.NodePrepareResourcesResponse
+    with (
+        Relay(tmp_path / "served", refuse),
+        grpc.insecure_channel(f"unix:{tmp_path / 'served'}") as channel,
+        pytest.raises(NodeError, match="dra-cpu has not answered NodePrepareResources: UNAVAILABLE: "),
+    ):
+        product.call(channel, "NodePrepareResources", asked, answer)
 
 
 def test_logs_of_containers_join_the_parts_of_long_lines() -> None:

@@ -97,7 +97,7 @@ def test_the_life_of_a_claim_on_a_real_node(stage: Stage) -> None:
 
 
 @pytest.mark.fault("A19", "B2", "B14", "R3", "R6", "N7")
-def test_plugin_killed_and_containerd_restarted_leave_everybody_in_place_and_undisturbed(stage: Stage) -> None:
+def test_killed_processes_and_a_restarted_containerd_leave_everybody_in_place_and_undisturbed(stage: Stage) -> None:
     claim, waiting = stage.product.claim("used", 2), stage.product.claim("waiting", 2, "cpudevnuma003")
     devices = {one: stage.product.prepare(one) for one in (claim, waiting)}
     exclusive, shared = stage.claimed("owner", claim, devices[claim]), stage.shared("other")
@@ -115,6 +115,10 @@ def test_plugin_killed_and_containerd_restarted_leave_everybody_in_place_and_und
     stage.node.restart_containerd()
     stage.product.wait_for_plugin()
     stage.assert_in_place({exclusive: claim}, [shared, stray])
+    assert stage.product.companion
+    stage.product.companion.kill()
+    stage.product.start_companion()
+    assert stage.product.prepare(waiting) == devices[waiting]
     late = stage.claimed("late", waiting, devices[waiting])
     stage.assert_in_place({exclusive: claim, late: waiting}, [shared, stray])
     assert [stage.cri.pid(container) for container in (exclusive, shared)] == pids
@@ -159,7 +163,7 @@ def test_a_plugin_that_containerd_starts_itself_works_the_same(node: Node) -> No
 
 
 @pytest.mark.fault("A25")
-def test_terminated_processes_end_with_0_and_leave_claims_and_containers_alone(stage: Stage) -> None:
+def test_terminated_processes_leave_claims_and_containers_alone(stage: Stage) -> None:
     claim = stage.product.claim("kept", 2)
     exclusive = stage.claimed("owner", claim, stage.product.prepare(claim))
     assert stage.product.plugin
