@@ -1,1 +1,4 @@
-"""dra-cpu: the companion of nri-cpu. It knows the machine, answers the kubelet and prepares claims."""
+"""dra-cpu: the companion of nri-cpu. It knows the machine, answers the kubelet and prepares claims.
+
+Faults by number (A17) are those of docs/reliability.md.
+"""

@@ -12,13 +12,13 @@ from nri_cpu.checkpoint.model import ClaimRecord
 
 
 class CdiDirectory:
-    """The specs of our claims in `path`, which others use as well. Two claims never share a file (A15)."""
+    """The specs of our claims in `path`, which others use as well. Two claims never share a file (fault A15)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, uid: str, spec: bytes) -> None:
-        """Put the claim's spec in place, whatever is there (A3, K1); raises CheckpointUnwritable.
+        """Put the claim's spec in place, whatever is there (faults A3, K1); raises CheckpointUnwritable.
 
         The directory is made when it is gone: it usually lies in a tmpfs, and runtimes of before CDI don't make it.
         """
@@ -31,7 +31,7 @@ class CdiDirectory:
         write_durably(self.path / file_name(uid), spec)
 
     def remove(self, uid: str) -> None:
-        """Take the claim's spec away; one that is not there is no failure (A2). Raises CheckpointUnwritable."""
+        """Take the claim's spec away; one that is not there is no failure (fault A2). Raises CheckpointUnwritable."""
         path = self.path / file_name(uid)
         try:
             path.unlink(missing_ok=True)

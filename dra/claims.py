@@ -1,6 +1,6 @@
 """Claims: what a ResourceClaim's allocation asks of this driver, out of the object as JSON or YAML gives it. Pure.
 
-Only `status.allocation` counts, never the spec: classes and requests may have changed since (dra-protocol.md 4.13).
+Only `status.allocation` counts, never the spec: classes and requests may have changed since (KEP-4381).
 Nothing is taken for granted: whatever is missing or of the wrong type is a ClaimError that names its path.
 """
 
@@ -72,8 +72,8 @@ class Claim:
 def parse_claim(manifest: object, uid: str) -> Claim:
     """The claim that `manifest`, a ResourceClaim of any API version, describes; it must be the one with this `uid`.
 
-    Raises ClaimError: another UID (the claim was deleted and made anew, K3), no allocation, anything malformed.
-    Results of other drivers are none of ours and not looked at (A5).
+    Raises ClaimError: another UID (the claim was deleted and made anew, fault K3), no allocation, anything malformed.
+    Results of other drivers are none of ours and not looked at (fault A5).
     """
     top = _object(manifest, "the claim")
     metadata = _object(top.get("metadata"), "metadata")
@@ -101,7 +101,7 @@ def parse_claim(manifest: object, uid: str) -> Claim:
 def parse_quantity(value: object) -> Fraction:
     """The exact value of a Kubernetes quantity, a string or a number; raises ValueError for what is none.
 
-    Forms: 2, 2.5, 2000m, 2k, 2Ki, 2e3 (apimachinery, resource.Quantity). Nothing is rounded (A8).
+    Forms: 2, 2.5, 2000m, 2k, 2Ki, 2e3 (apimachinery, resource.Quantity). Nothing is rounded (fault A8).
     """
     scalar = isinstance(value, int | float | str) and not isinstance(value, bool)
     text = str(value) if scalar else _kind(value)
@@ -151,7 +151,7 @@ def _result(result: Mapping[str, object], path: str) -> Result:
 
 
 def _cpus(value: object, path: str) -> int:
-    """A positive whole number of CPUs (A8)."""
+    """A positive whole number of CPUs (fault A8)."""
     try:
         number = parse_quantity(value)
     except ValueError as error:

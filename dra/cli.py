@@ -133,7 +133,7 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
 
 
 def run(settings: Settings, wait: Callable[[], None]) -> None:
-    """Serve while `wait` lasts; then the socket goes and all claims stay (A25)."""
+    """Serve while `wait` lasts; then the socket goes and all claims stay (fault A25)."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what its core would print, our errors say
     from dra.kubelet.server import ServerError, UnixServer, check_length
     from dra.kubelet.service import DRAService

@@ -1,4 +1,4 @@
-"""Devices: the machine as the scheduler sees it, with names that keep their CPUs (features.md D2, D3). Pure."""
+"""Devices: the machine as the scheduler sees it, with names that keep their CPUs (fault R8). Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Device:
 def individual_devices(topology: Topology, allocatable: CPUSet) -> tuple[Device, ...]:
     """One device for each allocatable CPU, core by core: a scheduler that takes them in order takes whole cores.
 
-    The number in a name is the CPU's id, no position: whatever is reserved or off line, a name is the same CPU (R8).
+    The number in a name is the CPU's id, no position: whatever is reserved or off line, a name is the same CPU.
     """
     return tuple(
         Device(
@@ -85,7 +85,7 @@ def _cpu_attributes(topology: Topology, cpu_id: int) -> dict[str, AttributeValue
         f"{DRIVER}/smtEnabled": topology.smt_enabled,
         **_numa_attributes(cpu.numa_node),
     }
-    if cpu.l3 is not None:  # no number is better than one that equals another machine's (R14)
+    if cpu.l3 is not None:  # no number is better than one that equals another machine's (fault R14)
         attributes[f"{DRIVER}/cacheL3ID"] = cpu.l3
     return attributes
 
@@ -103,5 +103,5 @@ def _node_attributes(topology: Topology, node: int, cpus: CPUSet) -> dict[str, A
 
 
 def _numa_attributes(node: int) -> dict[str, AttributeValue]:
-    """The same number under three names: the standard one, our own, and the one that network drivers use (A29)."""
+    """One number under three names: the standard one, our own, and the one that network drivers use (fault A29)."""
     return {"resource.kubernetes.io/numaNode": node, f"{DRIVER}/numaNodeID": node, "dra.net/numaNode": node}

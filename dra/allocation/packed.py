@@ -1,6 +1,6 @@
 """Packed allocation: few sockets, NUMA nodes and L3 groups, whole cores, and what is already broken comes first.
 
-What is promised (allocation.md): the result is a subset of `free` with exactly `count` CPUs; a request that fits in
+What is promised: the result is a subset of `free` with exactly `count` CPUs; a request that fits in
 one object of a level (socket, NUMA node, L3 group) stays in one, and among those objects the best result wins by
 (nodes, L3 groups, core types mixed, cores broken), then the object with the fewest free CPUs, then the lowest id.
 A request that needs several objects takes the fullest ones whole and fits the rest the same way.
@@ -22,7 +22,7 @@ class AllocationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AllocationOptions:
-    """How to choose. `align_l3`: keep a request inside one L3 group where it fits (known-faults U2)."""
+    """How to choose. `align_l3`: keep a request inside one L3 group where it fits (fault U2)."""
 
     align_l3: bool = True
 
@@ -85,7 +85,7 @@ class _Packing:
         return min((self._scored(self._take(pool, count), free) for pool in pools), key=lambda chosen: chosen.score)
 
     def _take(self, free: CPUSet, count: int) -> CPUSet:
-        """Whole cores as many as possible, with at most one core broken, and none where that can be (R12, U6)."""
+        """As many whole cores as possible, at most one core broken, and none where that can be (faults R12, U6)."""
         cores = [core for core in self._topology.cores if not core.isdisjoint(free)]
         whole = sorted((core for core in cores if core <= free), key=_order)
         partial = sorted((core & free for core in cores if not core <= free), key=_order)

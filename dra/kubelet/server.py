@@ -1,4 +1,4 @@
-"""The gRPC server on a unix socket of ours: a stale socket is removed, one that somebody serves is left alone (K7)."""
+"""The gRPC server on our unix socket: a stale one is removed, one that somebody serves is left alone (fault K7)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class UnixServer:
         """Raises ServerError for a path that no socket can have."""
         check_length(path)
         self._path = path
-        # No options: the kubelet keeps one idle connection for ever, and must not be cut off (K8).
+        # No options: the kubelet keeps one idle connection for ever, and must not be cut off (fault K8).
         self._server = grpc.server(ThreadPoolExecutor(_WORKERS, thread_name_prefix="kubelet"), handlers)
         self._bound: tuple[int, int] | None = None
 
@@ -60,7 +60,7 @@ class UnixServer:
 
 
 def check_length(path: Path) -> None:
-    """Raises ServerError, with the numbers, when `path` is longer than a socket's may be; counted in bytes (A31)."""
+    """Raises ServerError, with the numbers, when `path` has more bytes than a socket's may have (fault A31)."""
     length = len(os.fsencode(path))
     if length > SOCKET_PATH_LIMIT:
         raise ServerError(

@@ -1,4 +1,4 @@
-"""The kubelet's DRA service, version v1: its messages to calls of the preparer and back (dra-protocol.md 2.1, 3.3).
+"""The kubelet's DRA service, version v1: its messages to calls of the preparer and back (KEP-4381, proto/dra).
 
 Threads, not asyncio: everything a call does blocks (API read, flock, fsync), and the preparer serialises what must be.
 A call never fails whole: each claim of the request has exactly one entry in the answer, with devices or an error.

@@ -15,7 +15,7 @@ from nri_cpu.topology.model import Topology
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The machine as it is configured. `pool`: the node's name; `min_shared`: CPUs that claims must leave (E3, B3)."""
+    """The machine as it is configured. `pool`: the node's name; `min_shared`: CPUs that claims leave (fault B3)."""
 
     pool: str
     mode: DeviceMode
@@ -73,7 +73,7 @@ def choose(node: Node, claim: Claim, others: Mapping[str, ClaimRecord], online: 
 
 
 def confirm(record: ClaimRecord, claim: Claim) -> None:
-    """Raises ClaimError unless the claim is allocated what it was prepared with (A3, A6)."""
+    """Raises ClaimError unless the claim is allocated what it was prepared with (faults A3, A6)."""
     before = [(entry.request, entry.pool, entry.device, entry.share_id, len(entry.cpus)) for entry in record.devices]
     now = [
         (result.request, result.pool, result.device, result.share_id, result.consumed_cpus or 1)

@@ -3,12 +3,12 @@
 A transaction takes all jobs that wait (group commit: concurrent calls share one fsync), under serialize.lock and on the
 checkpoint as it is on disk now:
 
-    1. each job decides on what the earlier ones left; an Unprepare removes its CDI spec here (A2)
+    1. each job decides on what the earlier ones left; an Unprepare removes its CDI spec here (fault A2)
     2. the checkpoint is written if anything changed; if that fails, none of its changes count
-    3. specs of prepared claims are written; a claim whose spec fails is taken out of the checkpoint again (A1)
+    3. specs of prepared claims are written; a claim whose spec fails is taken out of the checkpoint again (fault A1)
 
 A kill between two steps leaves at worst a record without a spec, which the next start writes, as does the next Prepare.
-The lock is not held while claims are read (K4).
+The lock is not held while claims are read (fault K4).
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Ledger:
         return True
 
     def _take_back(self, state: Checkpoint, uids: Sequence[str]) -> None:
-        """After failed specs: the records go, so that the claims' CPUs are free again (A1)."""
+        """After failed specs: the records go, so that the claims' CPUs are free again (fault A1)."""
         try:
             for uid in uids:
                 self._cdi.remove(uid)  # written, but not known to last

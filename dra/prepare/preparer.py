@@ -1,8 +1,9 @@
 """Prepare and Unprepare of claims, as the kubelet asks for them: the life of a claim, up to the answer.
 
-Prepare: is nri-cpu there (E6)? -> read the claim -> check it -> choose CPUs -> checkpoint -> CDI spec -> answer.
-Unprepare: CDI spec -> checkpoint -> answer, from the UID alone (K5). Calls for one claim follow one another (K3), calls
-for different claims don't wait for each other's reads (K4). One line in the log for each claim and decision.
+Prepare: is nri-cpu there (fault B14)? -> read the claim -> check it -> choose CPUs -> checkpoint -> CDI spec -> answer.
+Unprepare: CDI spec -> checkpoint -> answer, from the UID alone (fault K5). Calls for one claim follow one another
+(fault K3), calls for different claims don't wait for each other's reads (fault K4). Each claim and decision is one line
+in the log.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Preparer:
     def unprepare(self, refs: Sequence[ClaimRef], deadline: float) -> dict[str, Refusal]:
         """For each claim by UID the reason why it stays prepared, "" for none; never raises.
 
-        A claim that is not known here is unprepared already (K5).
+        A claim that is not known here is unprepared already (fault K5).
         """
         by_uid = {ref.uid: ref for ref in refs}
         # No record can have another UID, and none becomes part of a path.

@@ -1,10 +1,10 @@
 """What dra-cpu does before it serves: checkpoint and CDI specs are brought to agree, whatever the last end was like.
 
     checkpoint corrupt or absent   made from our own CDI specs, whose annotations hold whole records; a corrupt one is
-                                   moved aside first (S2). After a reboot there are no specs and it starts empty
+                                   moved aside first (fault S2). After a reboot there are no specs and it starts empty
     first start after a boot       a record whose CPUs are no longer in its devices goes: Prepare chooses anew
-    record without its spec        the spec is written (K1)
-    spec without a record          the spec goes: it was about to be removed, or to be written (K12)
+    record without its spec        the spec is written (fault K1)
+    spec without a record          the spec goes: it was about to be removed, or to be written (fault K12)
 
 A checkpoint that can't be read, or is of a newer version, ends the start: it is never taken for an empty one.
 """

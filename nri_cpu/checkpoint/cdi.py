@@ -5,7 +5,7 @@
                                                                             NRI_CPU_PREPARATION_<uid>=<preparation>]}},
                  ..., {"name": "claim-<uid>", "containerEdits": the same}]}
 
-One file a claim (known-faults A15), so that writing one needs neither lock nor reading. All but `read_specs` is pure.
+One file a claim (fault A15), so that writing one needs neither lock nor reading. All but `read_specs` is pure.
 Rules of CDI specs: cncf-tags/container-device-interface, SPEC.md 0.6.0; 0.6.0 is the lowest version with annotations.
 """
 

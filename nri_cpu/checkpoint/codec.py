@@ -6,7 +6,7 @@
                   "cgroup"}}}
 
 CPUs are text in the kernel's list format. Reserved CPUs may overlap claims: the configuration can have changed since
-they were prepared, and that must not make the file unreadable (known-faults S3).
+they were prepared, and that must not make the file unreadable (fault S3).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def record_from_data(uid: str, value: object, within: str = "claims.") -> ClaimR
 
 
 def refuse_overlap(records: Iterable[ClaimRecord]) -> None:
-    """Raises Corrupt when two claims have a CPU in common (known-faults §1, 1)."""
+    """Raises Corrupt when two claims have a CPU in common: that may never be (fault A7)."""
     taken = EMPTY
     earlier: list[ClaimRecord] = []
     for record in records:

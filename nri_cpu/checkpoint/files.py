@@ -1,7 +1,7 @@
 """Reads and writes whole files so that a reader finds the old content or the new, whatever happens to the writer.
 
 A write goes to a temporary file in the same directory, whose hidden name ends in `.tmp` so that no reader of `*.json`
-takes it for a file (known-faults A14), and is renamed over the target. Readers need no lock.
+takes it for a file (fault A14), and is renamed over the target. Readers need no lock.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def ensure_directory(path: Path) -> None:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a corrupt file to `<name>.corrupt-<UTC time>` for whoever wants to look at it; its new path (S2)."""
+    """Rename a corrupt file to `<name>.corrupt-<UTC time>` for whoever wants to look at it; its new path (fault S2)."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
     number = 1

@@ -64,7 +64,7 @@ class ClaimRecord:
 class Checkpoint:
     """The prepared claims by UID, disjoint, and the CPUs that dra-cpu keeps out of everything.
 
-    The shared pool is not here: it is computed, so that it can't contradict the claims (known-faults S1).
+    The shared pool is not here: it is computed, so that it can't contradict the claims (fault S1).
     envelope: unknown fields of the file around the data.
     """
 

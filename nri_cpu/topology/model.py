@@ -1,8 +1,8 @@
 """Topology: what the machine looks like, as a pure value. Sets of CPUs only; who has them is no part of it.
 
 A core is identified by (socket, die, cluster, core id), never by the core id alone: kernels repeat core ids on every
-socket, on ARM in every cluster (known-faults R11). Sizes belong to the single object: cores of a hybrid or partly
-offline machine have different widths (R12), so there is no "threads per core" here.
+socket, on ARM in every cluster (fault R11). Sizes belong to the single object: cores of a hybrid or partly
+offline machine have different widths (fault R12), so there is no "threads per core" here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Topology:
             present=present | online,
             sockets=numbered(lambda cpu: cpu.socket),
             nodes=numbered(lambda cpu: cpu.numa_node),
-            # CPUs of one NUMA node that have no L3 together count as one group (allocation.md, Objects).
+            # CPUs of one NUMA node that have no L3 together count as one group.
             l3_groups=tuple(grouped(lambda cpu: (cpu.socket, cpu.numa_node, cpu.l3)).values()),
             cores=tuple(grouped(lambda cpu: (cpu.socket, cpu.die, cpu.cluster, cpu.core)).values()),
             offline_nodes=MappingProxyType(dict(offline_nodes or {})),

@@ -1,6 +1,6 @@
 """Reads the machine from /sys/devices/system into a Topology: thin, and tolerant of what kernels and VMs leave out.
 
-Rules for what is missing (known-faults R14, A26, A27): no node directory is NUMA node 0, no L3 is None, a core id that
+Rules for what is missing (faults R14, A26, A27): no node directory is NUMA node 0, no L3 is None, a core id that
 is missing or -1 is the CPU's own id, a socket that is missing or -1 is socket 0. Each kind of gap is one log line.
 Files are those of Documentation/ABI/stable/sysfs-devices-system-cpu and .../sysfs-devices-node.
 """
@@ -20,7 +20,7 @@ _CPUS = "sys/devices/system/cpu"
 _NODES = "sys/devices/system/node"
 # A list of 8192 CPUs with every second one missing has 23 KiB; nothing that is read here is longer.
 _READ_LIMIT = 65536
-_CLUSTER_NONE = 65535  # what kernels without a cluster level print for -1 in an unsigned field (A26)
+_CLUSTER_NONE = 65535  # what kernels without a cluster level print for -1 in an unsigned field (fault A26)
 
 
 class TopologyError(Exception):
@@ -117,7 +117,7 @@ def _l3_of(base: Path, online: CPUSet) -> dict[int, int]:
         shared = _cpu_list(index / "shared_cpu_list") or _cpu_mask(index / "shared_cpu_map") or CPUSet([cpu])
         number = _integer(_text(index / "id"))
         if number is None or number < 0 or number in owners:
-            # ARM kernels without firmware tables give no id (A26); an id that two caches have is none.
+            # ARM kernels without firmware tables give no id (fault A26); an id that two caches have is none.
             number = shared.first()
         owners[number] = shared
         for sharer in (shared & online) | CPUSet([cpu]):

@@ -1,4 +1,4 @@
-"""Promise: a kill at any instruction leaves a state from which the next start goes on right (P6)."""
+"""Promise: a kill at any instruction leaves a state from which the next start goes on right."""
 
 import subprocess
 import sys
