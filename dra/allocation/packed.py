@@ -99,6 +99,8 @@ class _Packing:
             else:
                 rest.append(core)
         for core in rest:
+            if len(chosen) == count:
+                break
             chosen |= CPUSet(list(core)[: count - len(chosen)])
         return chosen
 
