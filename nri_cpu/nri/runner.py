@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, Final
 
 from loguru import logger
 
@@ -15,12 +15,17 @@ from nri_cpu.nri.errors import UnreachableError
 from nri_cpu.nri.hooks import Hooks
 from nri_cpu.nri.session import Session, check_identity
 
+# Seconds. A try that finds nobody costs next to nothing, and while a runtime that is back has no plugin, containers are
+# created without it. One that takes us in and then fails is left alone for longer.
+LONGEST_UNREACHED: Final = 2.0
+
 
 async def serve(hooks: Hooks, endpoint: Endpoint, *, name: str, index: str, stop: asyncio.Event) -> None:
     """Serve the runtime at `endpoint` until `stop` is set, then close the connection and return, in whatever state.
 
     Nothing that a runtime does, or a missing one, ends it: each connection has a fresh session, and the wait before the
-    next one doubles from half a second to half a minute, beginning anew once a session has synchronized. Only an
+    next one doubles from half a second to half a minute (two seconds, where nobody listens), beginning anew once a
+    session has synchronized. Only an
     inherited connection can't be made again: serve returns at its end. A reason for having no session is logged when it
     changes, not at every try.
 
@@ -43,10 +48,12 @@ async def _serve(
     delays = backoff.delays()
     while not stop.is_set():
         session = Session(hooks, name, index, launched=isinstance(endpoint, InheritedFd))
+        longest = backoff.LONGEST
         try:
             reason = await _converse(session, open_socket(endpoint), stopping)
         except (UnreachableError, OSError) as error:
             reason = str(error)
+            longest = LONGEST_UNREACHED
         if stop.is_set():
             return
         if isinstance(endpoint, InheritedFd):
@@ -55,9 +62,9 @@ async def _serve(
         if session.synchronized:
             delays = backoff.delays()
         if session.synchronized or reason != known:
-            logger.warning("{}; trying again, at least every {:.0f} s", reason, backoff.LONGEST)
+            logger.warning("{}; trying again, at least every {:.0f} s", reason, longest)
             known = reason
-        await asyncio.wait({stopping}, timeout=next(delays))
+        await asyncio.wait({stopping}, timeout=min(next(delays), longest))
 
 
 async def _converse(session: Session, connected: socket.socket, stopping: asyncio.Task[bool]) -> str:

@@ -16,7 +16,7 @@ from nri_cpu.nri import connection as connection_module
 from nri_cpu.nri.endpoint import InheritedFd, SocketPath
 from nri_cpu.nri.errors import EndpointError, IdentityError
 from nri_cpu.nri.hooks import HookError
-from nri_cpu.nri.runner import serve
+from nri_cpu.nri.runner import LONGEST_UNREACHED, serve
 from tests.protocol.memory_runtime import RecordingHooks
 from tests.protocol.socket_runtime import (
     CREATE,
@@ -119,7 +119,8 @@ def test_a_runtime_that_is_away_for_a_while_finds_its_plugin_again(tmp_path: Pat
             runtime.stop()
             await asyncio.sleep(300)
             await runtime.start()
-            await until(runtime.synchronized, limit=30)
+            # However long it was away: while it has no plugin, containers are created without one.
+            await until(runtime.synchronized, limit=LONGEST_UNREACHED + 0.1)
         runtime.stop()
 
     run(main())

@@ -115,7 +115,7 @@ def test_a_runtime_that_is_away_for_twenty_seconds_finds_its_plugin_again(machin
         run(runtime, "p2", user("s1"))
         mark = runtime.mark()
         runtime.restart(20)
-        runtime.wait_synchronized(after=mark, limit=60)
+        runtime.wait_synchronized(after=mark, limit=30)
         assert runtime.state() == {"c1": "0,8", "s1": SHARED}
         assert plugin.said.count("no socket at") <= 2, "a reason is told when it changes, not at every try"
 
