@@ -136,6 +136,26 @@ def test_what_another_instance_wrote_counts(rig: Rig) -> None:
     assert rig.prepare(a) == parse("0,8")
 
 
+@pytest.mark.fault("S2")
+@pytest.mark.parametrize(
+    ("damage", "aside"),
+    [(Path.unlink, 0), (lambda path: path.write_bytes(b"{"), 2), (lambda path: path.write_bytes(b""), 2)],
+    ids=["removed", "truncated", "emptied"],
+)
+def test_a_checkpoint_damaged_while_running_is_made_anew_from_memory(
+    rig: Rig, damage: Callable[[Path], object], aside: int
+) -> None:
+    first, second = rig.claim(1), rig.claim(2)
+    rig.prepare(first)
+    damage(rig.checkpoint)
+    assert rig.prepare(second) == parse("1,9")
+    assert set(rig.recorded) == {first.uid, second.uid}
+    damage(rig.checkpoint)
+    assert rig.unprepare(second) == ""
+    assert set(rig.recorded) == {first.uid}
+    assert len(list(rig.checkpoint.parent.glob("*.corrupt-*"))) == aside
+
+
 LOSSES = pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(b"{")], ids=["removed", "corrupt"])
 
 

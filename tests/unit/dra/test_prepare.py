@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -368,26 +367,6 @@ def test_fifty_concurrent_claims_leave_fifty_intact_specs(tmp_path: Path) -> Non
     assert set(rig.cdi.read()) == set(rig.recorded) == {ref.uid for ref in refs}
     rig.unprepare(refs[7])
     assert set(rig.cdi.read()) == set(rig.recorded) == {ref.uid for ref in refs if ref != refs[7]}
-
-
-@pytest.mark.fault("S2")
-@pytest.mark.parametrize(
-    ("damage", "aside"),
-    [(Path.unlink, 0), (lambda path: path.write_bytes(b"{"), 2), (lambda path: path.write_bytes(b""), 2)],
-    ids=["removed", "truncated", "emptied"],
-)
-def test_a_checkpoint_damaged_while_running_is_made_anew_from_memory(
-    rig: Rig, damage: Callable[[Path], object], aside: int
-) -> None:
-    first, second = rig.claim(1), rig.claim(2)
-    rig.prepare(first)
-    damage(rig.checkpoint)
-    assert rig.prepare(second) == parse("1,9")
-    assert set(rig.recorded) == {first.uid, second.uid}
-    damage(rig.checkpoint)
-    assert rig.unprepare(second) == ""
-    assert set(rig.recorded) == {first.uid}
-    assert len(list(rig.checkpoint.parent.glob("*.corrupt-*"))) == aside
 
 
 def test_decisions_are_logged_and_no_preparation_ever_is(rig: Rig) -> None:
