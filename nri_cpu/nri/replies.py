@@ -21,6 +21,7 @@ from typing import Final
 
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.nri.hooks import Updates
+from nri_cpu.ttrpc.varint import varint
 
 # Protobuf's tags: field number << 3 | 2 for a length and that many bytes, | 0 for a number.
 _FIELD_1, _FIELD_2, _FIELD_6 = b"\x0a", b"\x12", b"\x32"
@@ -37,8 +38,8 @@ def synchronize_reply(updates: Updates) -> bytes:
 
 def create_reply(cpus: CPUSet | None, updates: Updates) -> bytes:
     """CreateContainerResponse; without an adjustment if `cpus` is None. Raises ValueError as above."""
-    reply = _encode(_FIELD_2, updates)
-    return reply if cpus is None else _adjustment(cpus) + reply
+    adjustment = b"" if cpus is None else _adjustment(cpus)
+    return adjustment + _encode(_FIELD_2, updates) if updates else adjustment
 
 
 def update_reply(updates: Updates) -> bytes:
@@ -48,12 +49,10 @@ def update_reply(updates: Updates) -> bytes:
 
 def stop_reply(updates: Updates) -> bytes:
     """StopContainerResponse. Raises ValueError as above."""
-    return _encode(_FIELD_1, updates)
+    return _encode(_FIELD_1, updates) if updates else b""
 
 
 def _encode(field: bytes, updates: Updates) -> bytes:
-    if not updates:
-        return b""
     seen: set[str] = set()
     count = 0
     parts = []
@@ -69,27 +68,30 @@ def _encode(field: bytes, updates: Updates) -> bytes:
 
 
 def _group(field: bytes, cpus: CPUSet, ids: Sequence[str]) -> bytes:
-    """The updates that give `cpus` to each of `ids`, in their order."""
-    if len(set(map(len, ids))) == 1 and "".join(ids).isascii():
-        # Ids of one runtime have one length (64 hexadecimal digits), so the bytes between two of them are always the
-        # same. Latin-1 is bytes as text: one join and one copy, provided that the ids are ASCII.
-        head, between, tail = _around(field, len(ids[0]), cpus)
-        return (head + between.join(ids) + tail).encode("latin-1")
-    return b"".join(_one(field, cpus, container_id.encode()) for container_id in ids)
-
-
-def _one(field: bytes, cpus: CPUSet, container_id: bytes) -> bytes:
-    head, _, tail = _around(field, len(container_id), cpus)
-    return head.encode("latin-1") + container_id + tail.encode("latin-1")
+    """The updates that give `cpus` to each of `ids`, in their order. Latin-1 is bytes as text: joined as such, and
+    copied once."""
+    if not "".join(ids).isascii():
+        ids = [container_id.encode().decode("latin-1") for container_id in ids]
+    lengths = set(map(len, ids))
+    before = {length: _before(field, length, cpus) for length in lengths}
+    after = _after(cpus)
+    if len(lengths) == 1:  # as the ids of one runtime, 64 hexadecimal digits: what is between two is always the same
+        (first,) = before.values()
+        return (first + (after + first).join(ids) + after).encode("latin-1")
+    return "".join([before[len(each)] + each + after for each in ids]).encode("latin-1")
 
 
 @lru_cache(maxsize=64)
-def _around(field: bytes, id_length: int, cpus: CPUSet) -> tuple[str, str, str]:
-    """What comes before an id of `id_length` bytes, between two and after the last, as Latin-1."""
-    tail = _message(_FIELD_2, _message(_FIELD_1, _resources(cpus))) + _IGNORE_FAILURE
-    id_tag = _FIELD_1 + _varint(id_length)
-    head = field + _varint(len(id_tag) + id_length + len(tail)) + id_tag
-    return head.decode("latin-1"), (tail + head).decode("latin-1"), tail.decode("latin-1")
+def _before(field: bytes, id_length: int, cpus: CPUSet) -> str:
+    """What comes before an id of so many bytes, as Latin-1."""
+    id_tag = _FIELD_1 + varint(id_length)
+    return (field + varint(len(id_tag) + id_length + len(_after(cpus))) + id_tag).decode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _after(cpus: CPUSet) -> str:
+    """What comes after an id, as Latin-1."""
+    return (_message(_FIELD_2, _message(_FIELD_1, _resources(cpus))) + _IGNORE_FAILURE).decode("latin-1")
 
 
 @lru_cache(maxsize=64)
@@ -105,14 +107,4 @@ def _resources(cpus: CPUSet) -> bytes:
 
 
 def _message(tag: bytes, body: bytes) -> bytes:
-    return tag + _varint(len(body)) + body
-
-
-def _varint(number: int) -> bytes:
-    """Protobuf's base 128: seven bits a byte, the lowest first, the high bit on all but the last."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return tag + varint(len(body)) + body

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -37,6 +37,9 @@ MAX_SYNCHRONIZE: Final = 256 << 20
 
 # The longest answer: what a ttrpc frame holds, less the Response message around it.
 MAX_ANSWER: Final = MAX_DATA - 5
+
+# What protobuf raises for bytes that are no such message.
+UNREADABLE: Final = (DecodeError, ValueError)
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+")
 _INDEX = re.compile(r"[0-9]{2}")
@@ -93,7 +96,7 @@ def check_identity(name: str, index: str) -> None:
 
 
 class Session:
-    """One connection's life. After start(), receive() and written(), data_to_send() has what to write.
+    """One connection's life. After start() and receive(), data_to_send() has what to write.
 
     `launched`: the runtime has started this plugin. `clock` gives seconds that never go back. Raises IdentityError for
     a bad name or index.
@@ -110,15 +113,19 @@ class Session:
     ) -> None:
         check_identity(name, index)
         self.launched = launched
+        self.unannounced = False
+        """The plugin decides from the answer on that is owed now: written() must follow it."""
         self._hooks = hooks
         self._name, self._index = name, index
         self._clock = clock
         self._trunk = Trunk(server_id=1, client_id=2)
+        self.data_to_send: Callable[[], bytes] = self._trunk.data_to_send
+        """What the transport is to write."""
         self._state = State.NEW
+        self._events: Mapping[str, EventMethod] = {}  # of which hooks are asked: none before they have synchronized
         self._registration = 0  # the stream of RegisterPlugin
         self._configured = False
         self._synchronized = False
-        self._unannounced = False  # the answer after which the plugin decides has not been written yet
         self._parts = _Parts()
         self._log = logger.bind(plugin=f"{index}-{name}")
 
@@ -144,28 +151,27 @@ class Session:
         )
         self._state = State.REGISTERING
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes | memoryview) -> None:
         """Take what the transport has read, asking the hooks.
 
-        Raises SessionError, or ttrpc's ProtocolError, when the connection must be closed, once what data_to_send()
-        has is written.
+        `data` may be a buffer that is read into again. Raises SessionError, or ttrpc's ProtocolError, when the
+        connection must be closed, once what data_to_send() has is written.
         """
         if self._state is State.CLOSED:
             return
         for event in self._trunk.receive(data):
-            if isinstance(event, Call):
-                self._serve(event)
-            else:
+            if isinstance(event, Answer):
                 self._answered(event)
-
-    def data_to_send(self) -> bytes:
-        return self._trunk.data_to_send()
+            elif event.service == PLUGIN_SERVICE and (method := self._events.get(event.method)):
+                self._event(event, method)
+            else:
+                self._serve(event)
 
     def written(self) -> bool:
         """The transport has taken data_to_send(). True when the hooks now know that they are synchronized."""
-        if not self._unannounced:
+        if not self.unannounced:
             return False
-        self._unannounced = False
+        self.unannounced = False
         self._tell("synchronized", self._hooks.synchronized)
         return True
 
@@ -174,7 +180,7 @@ class Session:
         if self._state is State.CLOSED:
             return
         self._state = State.CLOSED
-        self._unannounced = False
+        self.unannounced = False
         if self._configured:
             self._tell("disconnected", lambda: self._hooks.disconnected(reason))
 
@@ -190,7 +196,10 @@ class Session:
         if call.service != PLUGIN_SERVICE:
             self._trunk.refuse(call.stream, Code.UNIMPLEMENTED, f"service {call.service} is not served here")
         elif event := EVENT_METHODS.get(method):
-            self._event(call, event)
+            if event.decides:
+                self._out_of_order(call)
+            else:  # Synchronize will tell what became of it
+                self._trunk.answer(call.stream, b"")
         elif method == "Configure":
             self._configure(call)
         elif method == "Synchronize":
@@ -202,14 +211,10 @@ class Session:
             self._trunk.refuse(call.stream, Code.UNIMPLEMENTED, f"method {method} is not known here")
 
     def _event(self, call: Call, method: EventMethod) -> None:
-        if self._state is not State.READY:
-            if method.decides:
-                self._out_of_order(call)
-            else:  # Synchronize will tell what became of it
-                self._trunk.answer(call.stream, b"")
-            return
-        request = self._parse(call, method.parse)
-        if request is None:
+        try:
+            request = method.parse(call.payload)
+        except UNREADABLE as error:
+            self._unreadable(call, error)
             return
         try:
             reply = method.ask(self._hooks, request)
@@ -220,7 +225,9 @@ class Session:
                 self._failed(call.method, error)
                 self._trunk.answer(call.stream, b"")
             return
-        self._answer(call, reply)
+        self._trunk.answer(call.stream, reply)
+        if len(reply) > MAX_ANSWER:
+            self._too_long(call, reply)
 
     def _configure(self, call: Call) -> None:
         following = NEXT.get((self._state, Step.CONFIGURE))
@@ -276,24 +283,31 @@ class Session:
 
     def _ready(self) -> None:
         self._state = NEXT[self._state, Step.LAST]
-        self._synchronized = self._unannounced = True
+        self._events = EVENT_METHODS
+        self._synchronized = self.unannounced = True
 
     def _parse(self, call: Call, parse: Callable[[bytes], Any]) -> Any:
         """The request, or None when it is none, which has been answered then."""
         try:
             return parse(call.payload)
-        except (DecodeError, ValueError) as error:
-            self._log.warning("{}: a request that can't be read: {}", call.method, error)
-            self._trunk.refuse(call.stream, Code.INTERNAL, f"{call.method}: a request that can't be read: {error}")
+        except UNREADABLE as error:
+            self._unreadable(call, error)
             return None
+
+    def _unreadable(self, call: Call, error: Exception) -> None:
+        self._log.warning("{}: a request that can't be read: {}", call.method, error)
+        self._trunk.refuse(call.stream, Code.INTERNAL, f"{call.method}: a request that can't be read: {error}")
 
     def _answer(self, call: Call, reply: bytes) -> bool:
         """End the call; False when the answer is too long, which makes it a status in the layer below."""
         self._trunk.answer(call.stream, reply)
         if len(reply) > MAX_ANSWER:
-            self._log.error("{}: an answer of {} bytes, the most is {}", call.method, len(reply), MAX_ANSWER)
+            self._too_long(call, reply)
             return False
         return True
+
+    def _too_long(self, call: Call, reply: bytes) -> None:
+        self._log.error("{}: an answer of {} bytes, the most is {}", call.method, len(reply), MAX_ANSWER)
 
     def _out_of_order(self, call: Call) -> None:
         text = f"{call.method}: plugin {self._index}-{self._name} is {self._state.value}"

@@ -61,7 +61,7 @@ class ClientConnection:
         self._waiting.add(stream)
         return stream, message
 
-    def receive(self, data: bytes) -> list[Answer]:
+    def receive(self, data: bytes | memoryview) -> list[Answer]:
         """The answers that `data` completes.
 
         An answer that cannot be read, or was too long, ends its call alone, as if the peer had sent such a status:

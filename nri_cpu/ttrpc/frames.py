@@ -7,12 +7,12 @@ A frame is a header of ten bytes, big-endian: data length, stream id (four each)
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from nri_cpu.ttrpc.errors import LocalError
 
-_HEADER = struct.Struct(">IIBB")
-HEADER_SIZE = _HEADER.size
+HEADER = struct.Struct(">IIBB")
+HEADER_SIZE = HEADER.size
 
 # The most data of one frame (messageLengthMax of containerd/ttrpc, channel.go).
 MAX_DATA = 4 << 20
@@ -60,13 +60,18 @@ class FrameReader:
         """How many bytes of an unfinished frame are held."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> list[Frame | Oversize]:
+    @property
+    def idle(self) -> bool:
+        """Whether the next byte begins a frame."""
+        return not self._held and not self._skip
+
+    def feed(self, data: bytes | memoryview) -> list[Frame | Oversize]:
         """The frames that `data` completes, in the order of their last bytes."""
         found: list[Frame | Oversize] = []
         at = self._resume(data, found) if self._held or self._skip else 0
         end = len(data)
         while end - at >= HEADER_SIZE:
-            length, stream, kind, flags = _HEADER.unpack_from(data, at)
+            length, stream, kind, flags = HEADER.unpack_from(data, at)
             body = at + HEADER_SIZE
             if length > MAX_DATA:
                 at = self._discard(Oversize(stream, kind, length), length, data, body, found)
@@ -74,13 +79,13 @@ class FrameReader:
             stop = body + length
             if stop > end:
                 break
-            found.append(Frame(stream, kind, flags, data[body:stop]))
+            found.append(Frame(stream, kind, flags, bytes(data[body:stop])))
             at = stop
         if at < end:
             self._held += data[at:]
         return found
 
-    def _resume(self, data: bytes, found: list[Frame | Oversize]) -> int:
+    def _resume(self, data: bytes | memoryview, found: list[Frame | Oversize]) -> int:
         """Go on with what the last feed left unfinished; returns how many bytes of `data` that took."""
         if self._oversize is not None:
             return self._discard(self._oversize, self._skip, data, 0, found)
@@ -91,7 +96,7 @@ class FrameReader:
             held += data[:at]
             if len(held) < HEADER_SIZE:
                 return len(data)
-        length, stream, kind, flags = _HEADER.unpack_from(held)
+        length, stream, kind, flags = HEADER.unpack_from(held)
         if length > MAX_DATA:
             held.clear()
             return self._discard(Oversize(stream, kind, length), length, data, at, found)
@@ -99,11 +104,15 @@ class FrameReader:
         held += data[at:stop]
         if len(held) < HEADER_SIZE + length:
             return len(data)
-        found.append(Frame(stream, kind, flags, bytes(memoryview(held)[HEADER_SIZE:])))
+        del held[:HEADER_SIZE]
+        # Not copied: a Synchronize has megabytes, and whoever reads data takes any buffer.
+        found.append(Frame(stream, kind, flags, cast("bytes", held)))
         self._held = bytearray()
         return stop
 
-    def _discard(self, frame: Oversize, left: int, data: bytes, at: int, found: list[Frame | Oversize]) -> int:
+    def _discard(
+        self, frame: Oversize, left: int, data: bytes | memoryview, at: int, found: list[Frame | Oversize]
+    ) -> int:
         """Throw away up to `left` bytes of `data` from `at` on; returns where the next frame starts."""
         have = len(data) - at
         if have < left:
@@ -119,4 +128,4 @@ def encode(frame: Frame) -> bytes:
     size = len(frame.data)
     if size > MAX_DATA:
         raise LocalError(f"a message of {size} bytes cannot be sent, the most is {MAX_DATA}: split it")
-    return _HEADER.pack(size, frame.stream, frame.kind, frame.flags) + frame.data
+    return HEADER.pack(size, frame.stream, frame.kind, frame.flags) + frame.data

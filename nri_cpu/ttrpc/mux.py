@@ -13,6 +13,7 @@ from nri_cpu.ttrpc.errors import LocalError, ProtocolError
 from nri_cpu.ttrpc.frames import HEADER_SIZE, MAX_DATA
 
 _HEADER = struct.Struct(">II")
+MUX_SIZE = _HEADER.size
 
 # The most that any known sender puts into one frame (ttrpcMessageMax before NRI 0.7: 1 << 24; since then 4 MiB + 10).
 MAX_RECEIVED = 1 << 24
@@ -41,35 +42,42 @@ class MuxReader:
         """How many bytes of an unfinished header are held."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """What `data` holds, in order: connection id and a slice, never empty, of that connection's stream.
+    @property
+    def idle(self) -> bool:
+        """Whether the next byte begins a frame."""
+        return not self._held and not self._left and not self._broken
+
+    def feed(self, data: bytes | memoryview) -> list[tuple[int, memoryview]]:
+        """What `data` holds, in order: connection id and a slice, never empty, of that connection's stream. Slices are
+        views of `data`, so that a long message is copied only where it is put together.
 
         Raises ProtocolError, now and ever after, for a frame of more than MAX_RECEIVED bytes.
         """
         if self._broken:
             raise ProtocolError(self._broken)
-        found: list[tuple[int, bytes]] = []
+        found: list[tuple[int, memoryview]] = []
         connection, left, at = self._connection, self._left, 0
         if self._held:
             data = self._held + data
             self._held = b""
-        end = len(data)
+        view = memoryview(data)
+        end = len(view)
         while True:
             if left:
                 stop = min(at + left, end)
                 if stop > at:
-                    found.append((connection, data[at:stop]))
+                    found.append((connection, view[at:stop]))
                 left -= stop - at
                 at = stop
             if end - at < _HEADER.size:
                 break
-            connection, left = _HEADER.unpack_from(data, at)
+            connection, left = _HEADER.unpack_from(view, at)
             at += _HEADER.size
             if left > MAX_RECEIVED:
                 self._broken = f"mux frame of {left} bytes on connection {connection}, the most is {MAX_RECEIVED}"
                 raise ProtocolError(self._broken)
         self._connection, self._left = connection, left
-        self._held = data[at:]
+        self._held = bytes(view[at:])
         return found
 
 

@@ -8,11 +8,15 @@ from google.protobuf.message import DecodeError
 
 from nri_cpu.ttrpc.codes import Code
 from nri_cpu.ttrpc.errors import LocalError
-from nri_cpu.ttrpc.frames import MAX_DATA, REQUEST, RESPONSE, Frame, FrameReader, Oversize, encode
+from nri_cpu.ttrpc.frames import HEADER, MAX_DATA, REQUEST, RESPONSE, Frame, FrameReader, Oversize, encode
 from nri_cpu.ttrpc.ttrpc_pb2 import Request, Response, Status
+from nri_cpu.ttrpc.varint import varint
 
 # The most characters of a status's text: it ends up in one line of a log or one event, and is not to fill a frame.
 MAX_TEXT = 4096
+
+# What precedes the length of the payload in ttrpc.Response: field 2, bytes.
+PAYLOAD_TAG = 2 << 3 | 2
 
 # google.rpc.Status has an int32.
 _MAX_CODE = 0x7FFF_FFFF
@@ -26,7 +30,6 @@ class Call(NamedTuple):
     method: str
     payload: bytes
     timeout: float | None
-    metadata: tuple[tuple[str, str], ...]
 
 
 class ServerConnection:
@@ -49,7 +52,12 @@ class ServerConnection:
         """How many bytes of an unfinished frame are held."""
         return self._reader.buffered
 
-    def receive(self, data: bytes) -> list[Call]:
+    @property
+    def idle(self) -> bool:
+        """Whether the next byte begins a frame."""
+        return self._reader.idle
+
+    def receive(self, data: bytes | memoryview) -> list[Call]:
         """The calls that `data` completes. What it has of illegal ones is owed an answer: see take_refusals()."""
         calls: list[Call] = []
         for frame in self._reader.feed(data):
@@ -57,7 +65,7 @@ class ServerConnection:
                 continue
             if isinstance(frame, Oversize):
                 self._oversize(frame)
-            elif (call := self._request(frame)) is not None:
+            elif (call := self.request(frame.stream, frame.data)) is not None:
                 calls.append(call)
         return calls
 
@@ -73,11 +81,12 @@ class ServerConnection:
 
         Raises LocalError when no such call waits for an answer.
         """
-        self._close(stream)
-        data = Response(payload=payload).SerializeToString()
-        if len(data) > MAX_DATA:
-            return _status(stream, Code.RESOURCE_EXHAUSTED, f"the answer has {len(data)} bytes, the most is {MAX_DATA}")
-        return encode(Frame(stream, RESPONSE, 0, data))
+        self.finish(stream)
+        head = varint(PAYLOAD_TAG) + varint(len(payload)) if payload else b""
+        size = len(head) + len(payload)
+        if size > MAX_DATA:
+            return _status(stream, Code.RESOURCE_EXHAUSTED, f"the answer has {size} bytes, the most is {MAX_DATA}")
+        return b"".join((HEADER.pack(size, stream, RESPONSE, 0), head, payload))
 
     def refuse(self, stream: int, code: int, message: str) -> bytes:
         """The message that ends a call with a status; its text is cut after MAX_TEXT characters.
@@ -86,17 +95,21 @@ class ServerConnection:
         """
         if not Code.OK < code <= _MAX_CODE:
             raise LocalError(f"stream {stream} cannot be refused with code {code}: that is no error's")
-        self._close(stream)
+        self.finish(stream)
         return _status(stream, code, message)
 
-    def _close(self, stream: int) -> None:
+    def finish(self, stream: int) -> None:
+        """Take the call as answered. Raises LocalError when no such call waits for an answer."""
         try:
             self._open.remove(stream)
         except KeyError:
             raise LocalError(f"stream {stream} waits for no answer: it has had one, or was never a call") from None
 
-    def _request(self, frame: Frame) -> Call | None:
-        stream = frame.stream
+    def request(self, stream: int, data: bytes) -> Call | None:
+        """The call in the data of one whole request frame; None for an illegal one, which is refused as in receive().
+
+        For who has cut the frame out himself; the connection must be idle.
+        """
         if not stream & 1:
             self._owe(stream, Code.INVALID_ARGUMENT, f"stream id {stream} is even: a client's are odd")
             return None
@@ -105,20 +118,15 @@ class ServerConnection:
             return None
         self._last = stream
         try:
-            request = Request.FromString(frame.data)
+            request = Request.FromString(data)
         except DecodeError as error:
             self._owe(stream, Code.INVALID_ARGUMENT, f"the request is no ttrpc.Request: {error}")
             return None
         self._open.add(stream)
         left = request.timeout_nano
-        return Call(
-            stream,
-            request.service,
-            request.method,
-            request.payload,
-            left / 1e9 if left > 0 else None,
-            tuple((pair.key, pair.value) for pair in request.metadata) if request.metadata else (),
-        )
+        timeout = left / 1e9 if left > 0 else None
+        # As Call() does it, less a function call.
+        return tuple.__new__(Call, (stream, request.service, request.method, request.payload, timeout))
 
     def _oversize(self, frame: Oversize) -> None:
         if frame.stream & 1:

@@ -14,7 +14,7 @@ from loguru import logger
 
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.nri import connection as connection_module
-from nri_cpu.nri.connection import LINGER, Connection
+from nri_cpu.nri.connection import LINGER, READ_SIZE, Connection
 from nri_cpu.nri.methods import PLUGIN_SERVICE
 from nri_cpu.nri.session import Session
 from nri_cpu.ttrpc.trunk import Trunk
@@ -75,7 +75,16 @@ class Wired:
         self.trunk.call(PLUGIN_SERVICE, method, payload, 2.0)
 
     def deliver(self) -> None:
-        self.connection.data_received(self.trunk.data_to_send())
+        self.hand(self.trunk.data_to_send())
+
+    def hand(self, data: bytes) -> None:
+        """As asyncio does with what a socket has."""
+        while data:
+            buffer = self.connection.get_buffer(-1)
+            part = data[: len(buffer)]
+            buffer[: len(part)] = part
+            self.connection.buffer_updated(len(part))
+            data = data[len(part) :]
 
 
 def test_what_comes_together_is_answered_in_one_write(happened: list[str]) -> None:
@@ -100,10 +109,23 @@ def test_what_is_no_whole_message_yet_is_answered_with_no_write(happened: list[s
         wired.ask("Configure", CONFIGURE.SerializeToString())
         data = wired.trunk.data_to_send()
         for at in range(len(data) - 1):
-            wired.connection.data_received(data[at : at + 1])
+            wired.hand(data[at : at + 1])
         assert happened == ["write"]
-        wired.connection.data_received(data[-1:])
+        wired.hand(data[-1:])
         assert happened == ["write", "write"]
+        wired.connection.connection_lost(None)
+
+    run(main())
+
+
+def test_a_message_longer_than_any_read_is_put_together(happened: list[str]) -> None:
+    async def main() -> None:
+        wired = Wired(happened)
+        wired.ask("Configure", CONFIGURE.SerializeToString())
+        containers = [f"{number:064}" for number in range(3 * READ_SIZE // 64)]
+        wired.ask("Synchronize", synchronize([], containers).SerializeToString())
+        wired.deliver()
+        assert wired.hooks.named("synchronize") == [("synchronize", [], containers)]
         wired.connection.connection_lost(None)
 
     run(main())

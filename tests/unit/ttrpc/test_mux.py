@@ -14,7 +14,7 @@ PAYLOADS = [(1, b"abc"), (2, b""), (0, b"zero"), (1, bytes(range(256))), (0xFFFF
 TRUNK = b"".join(factory.mux(connection, payload) for connection, payload in PAYLOADS)
 
 
-def streams(slices: list[tuple[int, bytes]]) -> dict[int, bytes]:
+def streams(slices: list[tuple[int, memoryview]]) -> dict[int, bytes]:
     joined: dict[int, bytes] = {}
     for connection, part in slices:
         joined[connection] = joined.get(connection, b"") + part
@@ -25,7 +25,8 @@ WHOLE = {1: b"abc" + bytes(range(256)), 0: b"zero", 0xFFFF_FFFF: b"x", 2: b"end"
 
 
 def test_each_frame_is_a_slice_of_its_connection_and_an_empty_one_means_nothing() -> None:
-    assert MuxReader().feed(TRUNK) == [(connection, payload) for connection, payload in PAYLOADS if payload]
+    found = [(connection, bytes(part)) for connection, part in MuxReader().feed(TRUNK)]
+    assert found == [(connection, payload) for connection, payload in PAYLOADS if payload]
 
 
 def test_a_split_at_every_byte_gives_the_same_streams() -> None:
@@ -47,7 +48,7 @@ def test_payload_is_handed_on_as_it_comes_and_only_a_header_is_held() -> None:
 
 def test_the_largest_frame_is_read_and_a_larger_one_breaks_the_transport_for_ever() -> None:
     reader = MuxReader()
-    assert reader.feed(factory.mux(1, bytes(MAX_RECEIVED))) == [(1, bytes(MAX_RECEIVED))]
+    assert streams(reader.feed(factory.mux(1, bytes(MAX_RECEIVED)))) == {1: bytes(MAX_RECEIVED)}
     for _ in range(2):
         with pytest.raises(ProtocolError, match=r"16777217 bytes on connection 7, .* 16777216"):
             reader.feed(factory.mux(7, length=MAX_RECEIVED + 1))

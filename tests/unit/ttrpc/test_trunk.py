@@ -43,7 +43,7 @@ def test_each_role_uses_its_own_connection_and_its_own_ids() -> None:
 
 def test_a_call_and_an_answer_may_come_in_either_order_and_in_one_read() -> None:
     first, second = mux(1, request(1, "Configure")), mux(2, response(1))
-    call, answer = Call(1, PLUGIN, "Configure", b"", None, ()), Answer(1, b"", None)
+    call, answer = Call(1, PLUGIN, "Configure", b"", None), Answer(1, b"", None)
     for data, expected in ((first + second, [call, answer]), (second + first, [answer, call])):
         trunk = plugin()
         trunk.call(RUNTIME, "RegisterPlugin", b"")
@@ -55,7 +55,7 @@ def test_connections_are_interleaved_within_their_frames() -> None:
     trunk.call(RUNTIME, "UpdateContainers", b"")
     one, two = request(1, "Configure"), response(1, b"y")
     assert trunk.receive(mux(1, one[:7]) + mux(2, two[:12]) + mux(1, one[7:]) + mux(2, two[12:])) == [
-        Call(1, PLUGIN, "Configure", b"", None, ()),
+        Call(1, PLUGIN, "Configure", b"", None),
         Answer(1, b"y", None),
     ]
 
@@ -217,3 +217,86 @@ def test_unfinished_frames_of_both_connections_are_all_that_is_ever_held() -> No
     largest = frame(1, REQUEST, bytes(MAX_DATA))[:-1]
     trunk.receive(mux(1, largest) + mux(2, largest) + mux(3, largest) + mux(1)[:7])
     assert trunk.buffered == MAX_HELD
+
+
+def read(pieces: list[bytes], *, reuse: bool = False) -> tuple[list[object], bytes] | None:
+    """What a trunk makes of such reads, and sends; None when it gives the transport up. With `reuse` all come in one
+    buffer, which is overwritten after each."""
+    trunk = plugin()
+    trunk.call(RUNTIME, "M", b"")
+    trunk.data_to_send()
+    events: list[Call | Answer] = []
+    for piece in pieces:
+        buffer = bytearray(piece)
+        try:
+            events += trunk.receive(memoryview(buffer) if reuse else piece)
+        except ProtocolError:
+            return None
+        buffer[:] = b"\xaa" * len(buffer)
+    return seen(events), trunk.data_to_send()
+
+
+@settings(deadline=None)
+@given(st.lists(MUXES, max_size=10), st.booleans())
+def test_one_frame_a_read_is_the_same_as_all_at_once_and_as_single_bytes(pieces: list[bytes], reuse: bool) -> None:
+    whole = b"".join(pieces)
+    expected = read([whole])
+    assert read(pieces, reuse=reuse) == expected
+    assert read([whole[at : at + 1] for at in range(len(whole))], reuse=reuse) == expected
+
+
+UNFINISHED = {
+    "mux header": mux(1)[:7],
+    "mux payload of nobody's": mux(9, bytes(100))[:50],
+    "request": mux(1, request(1)[:12]),
+    "request whose mux frame is longer": mux(1, request(1), length=200),
+    "oversize request": mux(1, frame(1, REQUEST, length=MAX_DATA + 100)),
+}
+
+
+@pytest.mark.parametrize("before", UNFINISHED.values(), ids=UNFINISHED.keys())
+def test_what_looks_like_a_whole_request_within_something_unfinished_is_none(before: bytes) -> None:
+    trunk = plugin()
+    trunk.receive(before)
+    assert trunk.receive(mux(1, request(3))) == []
+    assert all(message[1] == 1 for message in factory.messages(trunk.data_to_send()))
+
+
+def test_a_whole_request_is_read_while_an_answer_to_us_is_unfinished() -> None:
+    trunk = plugin()
+    trunk.call(RUNTIME, "M", b"")
+    answer = response(1, b"xyz")
+    trunk.receive(mux(2, answer[:12]))
+    assert trunk.receive(mux(1, request(1, "Configure"))) == [Call(1, PLUGIN, "Configure", b"", None)]
+    assert trunk.receive(mux(2, answer[12:])) == [Answer(1, b"xyz", None)]
+
+
+@pytest.mark.fault("N5")
+def test_an_oversize_request_in_one_read_is_refused() -> None:
+    trunk = plugin()
+    assert trunk.receive(mux(1, oversize(1))) == []
+    ((_, stream, _, _, data),) = factory.messages(trunk.data_to_send())
+    assert (stream, Response.FromString(data).status.code) == (1, 8)
+
+
+# Around each length at which the length before the payload gets a byte more, or the mux cuts.
+SIZES = [0, 1, 127, 128, 129, 4081, 4082, 4083, 4084, 4096, 16383, 16384, 2_097_151, 2_097_152, MAX_DATA - 5]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_answer_is_protobufs_own_bytes_in_one_frame_or_two(size: int) -> None:
+    trunk = plugin()
+    trunk.receive(mux(1, request(1)))
+    trunk.answer(1, bytes(size))
+    message = response(1, bytes(size))
+    cut = [message] if len(message) <= 4096 else [message[:HEADER_SIZE], message[HEADER_SIZE:]]
+    assert trunk.data_to_send() == b"".join(mux(1, part) for part in cut)
+
+
+@pytest.mark.parametrize("size", [0, 1, 128])
+def test_nothing_is_answered_twice_whatever_its_length(size: int) -> None:
+    trunk = plugin()
+    trunk.receive(mux(1, request(1)))
+    trunk.answer(1, bytes(size))
+    with pytest.raises(LocalError, match="stream 1 waits for no answer"):
+        trunk.answer(1, bytes(size))

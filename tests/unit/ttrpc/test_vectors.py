@@ -49,7 +49,7 @@ def test_registration_there_and_back(plugin: Trunk, runtime: Trunk) -> None:
     payload = nri.RegisterPluginRequest(plugin_name="cpu", plugin_idx="10").SerializeToString()
     assert plugin.call(RUNTIME, "RegisterPlugin", payload, 5.0) == 1
     assert plugin.data_to_send() == REGISTER
-    assert runtime.receive(REGISTER) == [Call(1, RUNTIME, "RegisterPlugin", payload, 5.0, ())]
+    assert runtime.receive(REGISTER) == [Call(1, RUNTIME, "RegisterPlugin", payload, 5.0)]
     runtime.answer(1, b"")
     assert runtime.data_to_send() == REGISTERED
     assert plugin.receive(REGISTERED) == [Answer(1, b"", None)]
@@ -61,7 +61,7 @@ def test_configuration_there_and_back(plugin: Trunk, runtime: Trunk) -> None:
     )
     assert runtime.call(PLUGIN, "Configure", request.SerializeToString(), 2.0) == 1
     assert runtime.data_to_send() == CONFIGURE
-    assert plugin.receive(CONFIGURE) == [Call(1, PLUGIN, "Configure", request.SerializeToString(), 2.0, ())]
+    assert plugin.receive(CONFIGURE) == [Call(1, PLUGIN, "Configure", request.SerializeToString(), 2.0)]
     plugin.answer(1, nri.ConfigureResponse(events=0x069E).SerializeToString())
     assert plugin.data_to_send() == CONFIGURED
     (answer,) = runtime.receive(CONFIGURED)
