@@ -108,8 +108,8 @@ func (r *runtime) event(c command, rep *reply) error {
 	}
 	adjust, updates := answers(resp)
 	rep.show(adjust, updates, c.Brief)
-	// UpdateContainer's own change comes before what plugins made of it; a new container after its updates (spec: the
-	// shared containers are shrunk first).
+	// UpdateContainer's own change comes before what plugins made of it; a new container after its updates (shared
+	// containers are shrunk first).
 	if c.Op == "UpdateContainer" {
 		r.book.record(c, subject, nil)
 	}

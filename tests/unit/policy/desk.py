@@ -7,7 +7,7 @@ from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.policy import events
 from nri_cpu.policy.state import Decision, Facts, State, drop
 
-# T1 of the known faults: 8 cores, siblings n and n+8. T3: 4 CPUs.
+# T1: 8 cores, siblings n and n+8. T3: 4 CPUs.
 T1 = CPUSet.parse("0-15")
 T3 = CPUSet.parse("0-3")
 
