@@ -23,7 +23,8 @@ from hack.wait import wait_until
 from nri_cpu.cpuset import CPUSet
 from tests.node.conftest import StartNode
 
-pytestmark = pytest.mark.node
+# A boot alone may take minutes on a busy machine.
+pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
 
 CPU = "/sys/devices/system/cpu"
 
@@ -62,7 +63,6 @@ def test_the_machine_inside_is_the_machine_that_was_told(node: Node) -> None:
     assert node.run("cat /sys/devices/system/node/node0/distance").text == "10 12 32 32"
 
 
-@pytest.mark.timeout(400)
 def test_an_odd_machine_boots_as_told(start_node: StartNode) -> None:
     machine = Machine(
         1, 1, 3, 2, 1, memory=1024, siblings="adjacent", offline=CPUSet([3]), kernel_words=("box.word=1",)
@@ -128,7 +128,6 @@ def test_files_go_in_and_come_out_unchanged(node: Node, tmp_path: Path) -> None:
     assert node.read("/etc/made here/it's") == b"\x00\xff"
 
 
-@pytest.mark.timeout(400)
 def test_a_reboot_keeps_the_disk_and_nothing_else(node: Node) -> None:
     boot = node.channel.hello()
     node.run("echo kept > /root/file; echo lost > /run/file; sleep 1000 > /dev/null 2>&1 &")

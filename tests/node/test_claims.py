@@ -13,7 +13,8 @@ from hack.node.node import Node
 from hack.product import CDI, CHECKPOINT, Claim, PrepareError, Product, first_instruction
 from nri_cpu.cpuset import CPUSet
 
-pytestmark = pytest.mark.node
+# Under emulation, on a busy machine, everything takes long.
+pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
 
 ALL = CPUSet.parse("0-15")
 
