@@ -144,7 +144,7 @@ class Plugin:
 
     def update_container(self, pod: PodSandbox, container: Container, resources: LinuxResources) -> Updates:
         self._hear()
-        requested = cpus(resources.cpu.cpus)
+        requested = cpus(resources.cpu.cpus) if resources.cpu.cpus else None
         self._state, decision = events.update(self._state, facts(pod, container), requested)
         self._settle(decision)
         return decision.updates

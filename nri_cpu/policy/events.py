@@ -28,13 +28,12 @@ from nri_cpu.policy.state import (
     Facts,
     Note,
     State,
-    Updates,
     announce,
-    believe,
+    confirm,
     derive,
     drop,
-    due,
     store,
+    tell,
 )
 
 NO_CHANGE = Decision()
@@ -69,7 +68,7 @@ def synchronize(
         named = {uid for facts in found for uid in proof.mentions(facts.env)}
         state = state._replace(claims={uid: specs[uid] for uid in named if uid in specs})
     gone = _ended_pods(state, pods, found)
-    state = state._replace(ended=gone, creating={}, shared={}, exclusive={}, held={}, sent=())
+    state = state._replace(ended=gone, creating={}, shared={}, exclusive={}, held={}, sent=None, unsure={})
     wishes = [(facts, claiming.wish_of_running(state, facts)) for facts in found]
     kept = claiming.assign(state, [(facts, use) for facts, use in wishes if isinstance(use, Use) and use.claims])
     if not state.claims_known:
@@ -93,7 +92,7 @@ def synchronize(
 def create(state: State, facts: Facts) -> tuple[State, Decision]:
     """Choose a new container's cpuset, or refuse it. Updates that are due ride on the answer, shrinking ones first:
     the runtime applies them before it creates the container (fact F8)."""
-    before, state = state, _without_ghosts(state, facts)
+    before, state = state, _without_ghosts(drop(state, facts.id), facts)
     use = claiming.wish(state, facts)
     if isinstance(use, str):
         return _refuse(before, "unproven", facts, use)
@@ -110,9 +109,10 @@ def create(state: State, facts: Facts) -> tuple[State, Decision]:
         made = made._replace(owners=claiming.bind(made, facts, use))
     if facts.pod_uid in made.ended:
         made = made._replace(ended=made.ended - {facts.pod_uid})
-    if told := due(made):
-        made = announce(made, Creation(container, told))
-    return made, Decision(made.wanted(container) or None, told)
+    made, answer = tell(made)
+    if answer:
+        made = announce(made, Creation(container, answer))
+    return made, Decision(made.wanted(container) or None, answer.updates if answer else ())
 
 
 def created(state: State, facts: Facts) -> State:
@@ -120,23 +120,19 @@ def created(state: State, facts: Facts) -> State:
     Its own cpuset is what the runtime says: another plugin may have had its way."""
     creation = state.creating.get(facts.id)
     if creation is not None:
-        return believe(store(state, creation.container, facts.cpus), creation.updates)
-    return _seen(state, facts)[0]
+        return confirm(store(state, creation.container, facts.cpus), creation.answer)
+    return _seen(state, facts, facts.cpus)
 
 
-def update(state: State, facts: Facts, requested: CPUSet) -> tuple[State, Decision]:
-    """Somebody asks for other resources of a container; `requested` is the cpuset among them, empty: none.
+def update(state: State, facts: Facts, requested: CPUSet | None) -> tuple[State, Decision]:
+    """Somebody asks for other resources of a container; `requested` is the cpuset among them, None: there is none. One
+    that can't be read is empty, as what a runtime holds is.
 
     The container is answered for only where its cpuset would be wrong otherwise: with an answer the runtime loses the
     request's swap limit and oom_score_adj (fault P4). That answer is the last one (fact F9).
     """
-    state, container = _seen(state, facts)
-    state, decision = _answer(state, NO_CHANGE, leave_out=facts.id)
-    wanted = state.wanted(container)
-    if not wanted or wanted == (requested or facts.cpus):
-        return state, decision
-    own: Updates = ((wanted, (facts.id,)),)
-    return state._replace(sent=(*state.sent, *own)), decision._replace(updates=(*decision.updates, *own))
+    state = _seen(state, facts, facts.cpus if requested is None else requested)
+    return _answer(state, NO_CHANGE, last=facts.id)
 
 
 def ended(state: State, container_id: str) -> tuple[State, Decision]:
@@ -164,14 +160,14 @@ def pod_ended(state: State, pod_uid: str, sandbox: str, *, removed: bool) -> Sta
 
 
 def heard(state: State) -> State:
-    """The runtime has sent an event, so it has applied the answers before it, but for those of creations under way."""
-    return believe(state._replace(sent=()), state.sent) if state.sent else state
+    """The runtime has sent an event, so it has applied the answer before it, unless that was to a creation."""
+    return confirm(state._replace(sent=None), state.sent) if state.sent else state
 
 
 def disconnected(state: State) -> State:
     """The connection is lost: no answer under way is known to have arrived. The next Synchronize tells what is."""
-    creating = {container_id: creation._replace(updates=()) for container_id, creation in state.creating.items()}
-    return state._replace(creating=creating, sent=())
+    creating = {container_id: creation._replace(answer=None) for container_id, creation in state.creating.items()}
+    return state._replace(creating=creating, sent=None)
 
 
 def _track(facts: Facts, use: Use) -> Container:
@@ -187,9 +183,9 @@ def _track(facts: Facts, use: Use) -> Container:
     )
 
 
-def _seen(state: State, facts: Facts) -> tuple[State, Container]:
-    """A container that the runtime has, whether or not it was announced: some creations never are (containerd#13698).
-    The runtime holds for it what it says."""
+def _seen(state: State, facts: Facts, held: CPUSet) -> State:
+    """A container that the runtime has, and for which it holds these CPUs, or will when the event is over. It may not
+    have been announced: some creations never are (containerd#13698)."""
     container = state.find(facts.id)
     if container is None:
         use = claiming.wish_of_running(state, facts)
@@ -197,7 +193,7 @@ def _seen(state: State, facts: Facts) -> tuple[State, Container]:
             use = NOTHING
         state = state._replace(owners=claiming.bind(state, facts, use))
         container = _track(facts, use)
-    return store(state, container, facts.cpus), container
+    return store(state, container, held)
 
 
 def _without_ghosts(state: State, facts: Facts) -> State:
@@ -209,12 +205,12 @@ def _without_ghosts(state: State, facts: Facts) -> State:
     return state
 
 
-def _answer(state: State, decision: Decision, leave_out: str = "") -> tuple[State, Decision]:
-    """Put all updates that are due into an answer, and remember them until they are known to have arrived."""
-    updates = due(state, leave_out)
-    if not updates:
+def _answer(state: State, decision: Decision, last: str = "") -> tuple[State, Decision]:
+    """Put all updates that are due into an answer, and remember it until it is known to have arrived."""
+    state, answer = tell(state, last)
+    if not answer:
         return state, decision
-    return state._replace(sent=(*state.sent, *updates)), decision._replace(updates=updates)
+    return state._replace(sent=answer), decision._replace(updates=answer.updates)
 
 
 def _no_room(state: State, use: Use) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
@@ -78,12 +79,20 @@ class Container(NamedTuple):
 Groups = Mapping[CPUSet, Mapping[str, Container]]
 
 
+class Answer(NamedTuple):
+    """Updates that went out with an answer. Answers are numbered, since those to overlapping creations are confirmed in
+    any order, and what was said last is what the runtime holds."""
+
+    number: int
+    updates: Updates
+
+
 class Creation(NamedTuple):
     """A container whose creation has been answered, and not yet reported as done: the runtime can't apply updates to it
-    now, and drops them silently. `updates` are those of the answer, believed when the creation is done."""
+    now, and drops them silently. That it is done confirms the answer."""
 
     container: Container
-    updates: Updates = ()
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +125,9 @@ class State(NamedTuple):
     shared: Mapping[CPUSet, Mapping[str, Container]] = {}  # Groups by what the runtime holds
     exclusive: Mapping[str, Container] = {}  # claim containers by id
     held: Mapping[str, CPUSet] = {}  # what the runtime holds for the exclusive ones, by id
-    sent: Updates = ()  # of answers that the runtime's next event confirms: it applies one before it sends another
+    answers: int = 0  # with updates, so far
+    sent: Answer | None = None  # which the runtime's next event confirms: it applies one before it sends another
+    unsure: Mapping[str, int] = {}  # the last answer that told a container something, until that is confirmed, by id
     pool: CPUSet = EMPTY  # derived, by `derive`: where shared containers belong; empty: there is no such place
 
     def find(self, container_id: str) -> Container | None:
@@ -165,9 +176,11 @@ def announce(state: State, creation: Creation) -> State:
 
 
 def store(state: State, container: Container, cpus: CPUSet) -> State:
-    """The state in which the runtime has the container, and holds these CPUs for it (empty: none)."""
+    """The state in which the runtime has the container, and says that it holds these CPUs for it (empty: none)."""
     if container.id in state.creating:
         state = state._replace(creating=_without(state.creating, container.id))
+    if container.id in state.unsure:
+        state = state._replace(unsure=_without(state.unsure, container.id))
     if not container.claims:
         return state._replace(shared=_moved(state.shared, {container.id: container}, cpus))
     exclusive, held = _with(state.exclusive, container.id, container), _with(state.held, container.id, cpus)
@@ -175,16 +188,38 @@ def store(state: State, container: Container, cpus: CPUSet) -> State:
     return state if container.own.isdisjoint(state.pool) else derive(state)
 
 
-def believe(state: State, updates: Updates) -> State:
-    """The state in which the runtime holds what these updates said, for the containers that it still has."""
-    for cpus, ids in updates:
-        mine = {container_id: cpus for container_id in ids if container_id in state.exclusive}
-        rest = {i: group[i] for group in state.shared.values() for i in ids if i in group}
-        if mine:
-            state = state._replace(held={**state.held, **mine})
-        if rest:
-            state = state._replace(shared=_moved(state.shared, rest, cpus))
-    return state
+def tell(state: State, last: str = "") -> tuple[State, Answer | None]:
+    """All updates that are due, as an answer. Until it is confirmed nobody knows what the runtime holds for these
+    containers, the old or the new: they are due again with each further answer."""
+    updates = due(state, last)
+    if not updates:
+        return state, None
+    answer = Answer(state.answers + 1, updates)
+    told = dict.fromkeys(chain.from_iterable(ids for _, ids in updates), answer.number)
+    settled = {cpus: group for cpus, group in state.shared.items() if cpus == state.pool or not state.pool}
+    rest = [group for cpus, group in state.shared.items() if cpus not in settled]
+    if rest:
+        settled[EMPTY] = rest[0] if len(rest) == 1 else {i: group[i] for group in rest for i in group}
+    held = {container_id: EMPTY if container_id in told else cpus for container_id, cpus in state.held.items()}
+    unsure = {**state.unsure, **told}
+    return state._replace(answers=answer.number, shared=settled, held=held, unsure=unsure), answer
+
+
+def confirm(state: State, answer: Answer | None) -> State:
+    """The state in which the runtime has applied an answer: it holds what that said, but for containers that are gone
+    and those that a later answer told something else."""
+    if answer is None:
+        return state
+    unsure, held, shared = _copy(state.unsure), state.held, state.shared
+    for cpus, ids in answer.updates:
+        sure = {container_id: cpus for container_id in ids if unsure.get(container_id) == answer.number}
+        for container_id in sure:
+            del unsure[container_id]
+        held = {container_id: sure.get(container_id, known) for container_id, known in held.items()}
+        unknown = shared.get(EMPTY, {})
+        if some := {container_id: unknown[container_id] for container_id in sure if container_id in unknown}:
+            shared = _moved(shared, some, cpus)
+    return state._replace(unsure=unsure, held=held, shared=shared)
 
 
 def drop(state: State, container_id: str) -> State:
@@ -192,6 +227,8 @@ def drop(state: State, container_id: str) -> State:
     gone = state.find(container_id)
     if gone is None:
         return state
+    if container_id in state.unsure:
+        state = state._replace(unsure=_without(state.unsure, container_id))
     if container_id in state.creating:
         state = state._replace(creating=_without(state.creating, container_id))
     elif gone.claims:
@@ -202,23 +239,29 @@ def drop(state: State, container_id: str) -> State:
     return state if gone.own <= prepared(state) else derive(state)
 
 
-def due(state: State, leave_out: str = "") -> Updates:
+def due(state: State, last: str = "") -> Updates:
     """Updates for every stored container for which the runtime is not known to hold what it should have: first those
-    that must leave a CPU, then those that only gain some."""
+    that must leave a CPU, then those that only gain some, and at the end the one for the container `last`, if due."""
     shrinking: list[tuple[CPUSet, tuple[str, ...]]] = []
     growing: list[tuple[CPUSet, tuple[str, ...]]] = []
+    end: Updates = ()
 
     def sort_in(known: CPUSet, wanted: CPUSet, ids: Iterable[str]) -> None:
-        if wanted and known != wanted:
-            told = tuple(i for i in ids if i != leave_out) if leave_out else tuple(ids)
-            kind = growing if known and known <= wanted else shrinking
-            kind.extend([(wanted, told)] if told else [])
+        nonlocal end
+        if not wanted or known == wanted:
+            return
+        told = tuple(ids)
+        if last in told:
+            end = ((wanted, (last,)),)
+            told = tuple(container_id for container_id in told if container_id != last)
+        if told:
+            (growing if known and known <= wanted else shrinking).append((wanted, told))
 
     for container in state.exclusive.values():
         sort_in(state.held[container.id], state.wanted(container), (container.id,))
     for known, group in state.shared.items():
         sort_in(known, state.pool, group)
-    return (*shrinking, *growing)
+    return (*shrinking, *growing, *end)
 
 
 def prepared(state: State) -> CPUSet:

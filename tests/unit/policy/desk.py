@@ -108,12 +108,21 @@ class Desk:
 
     def create(self, facts: Facts) -> Decision:
         """CreateContainer, and PostCreateContainer unless it was refused."""
-        decision = self.ask_to_create(facts)
+        decision = self.begin(facts)
         if not decision.refusal:
-            self._apply(decision)
-            self.runtime[facts.id] = facts._replace(cpus=decision.adjust or facts.cpus)
-            self.state = events.created(events.heard(self.state), self.runtime[facts.id])
+            self.finish(facts, decision.adjust)
         return decision
+
+    def begin(self, facts: Facts) -> Decision:
+        """CreateContainer whose answer arrives; it is for `finish` to say what became of it."""
+        decision = self.ask_to_create(facts)
+        self._apply(decision)
+        return decision
+
+    def finish(self, facts: Facts, adjust: CPUSet | None) -> None:
+        """PostCreateContainer."""
+        self.runtime[facts.id] = facts._replace(cpus=adjust or facts.cpus)
+        self.state = events.created(events.heard(self.state), self.runtime[facts.id])
 
     def stop(self, container_id: str) -> Decision:
         self.runtime.pop(container_id, None)
@@ -128,7 +137,8 @@ class Desk:
     def update(self, container_id: str, requested: str = "") -> Decision:
         self.state = events.heard(self.state)
         facts = self.runtime[container_id]
-        self.state, decision = events.update(self.state, facts, CPUSet.parse(requested))
+        asked = CPUSet.parse(requested) if requested else None
+        self.state, decision = events.update(self.state, facts, asked)
         if requested:
             self.runtime[container_id] = facts._replace(cpus=CPUSet.parse(requested))
         self._apply(decision)

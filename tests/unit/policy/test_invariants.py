@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.policy import events
-from nri_cpu.policy.state import derive, prepared
+from nri_cpu.policy.state import Facts, derive, prepared
 from tests.unit.policy.desk import Desk, container, updates_of
 
 LETTERS = "ABCD"
@@ -23,6 +23,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.desk = Desk(reserved="0,8")
         self.number = 0
+        self.begun: list[tuple[Facts, CPUSet | None]] = []  # creations under way
 
     @rule(letter=st.sampled_from(LETTERS), size=st.integers(1, 4), start=st.integers(1, 7))
     def prepare(self, letter: str, size: int, start: int) -> None:
@@ -41,14 +42,15 @@ class Histories(RuleBasedStateMachine):
         pod=st.sampled_from(PODS),
         name=st.sampled_from(("a", "b")),
         letters=st.sets(st.sampled_from(LETTERS), max_size=2),
-        fate=st.sampled_from(("fine", "fine", "fine", "lost", "failed")),
+        fate=st.sampled_from(("fine", "fine", "begun", "begun", "lost", "failed")),
     )
     def create(self, pod: str, name: str, letters: set[str], fate: str) -> None:
         self.number += 1
         claims = tuple(c for c in self.desk.claims.values() if c.name.removeprefix("claim-") in letters)
         facts = container(f"id{self.number}", pod=pod, name=name, claims=claims, created_at=self.number)
         before = self.desk.state
-        decision = self.desk.create(facts) if fate == "fine" else self.desk.ask_to_create(facts)
+        do = {"fine": self.desk.create, "begun": self.desk.begin}.get(fate, self.desk.ask_to_create)
+        decision = do(facts)
         if decision.refusal:
             assert self.desk.state == events.heard(before)
             return
@@ -57,8 +59,19 @@ class Histories(RuleBasedStateMachine):
             wanted |= claim.cpus
         if wanted & self.desk.online:
             assert decision.adjust == wanted & self.desk.online
+        if fate == "begun":
+            self.begun.append((facts, decision.adjust))
         if fate == "failed":  # another plugin's error: nothing was applied, and the runtime says so
             self.desk.stop(facts.id)
+
+    @precondition(lambda self: self.begun)
+    @rule(which=st.integers(0, 9), done=st.booleans())
+    def finish(self, which: int, done: bool) -> None:
+        facts, adjust = self.begun.pop(which % len(self.begun))
+        if not done:
+            self.desk.stop(facts.id)
+        elif self.desk.state.find(facts.id):  # it may have been given up: tried again, or its pod ended
+            self.desk.finish(facts, adjust)
 
     @precondition(lambda self: self.desk.runtime)
     @rule(data=st.data())
@@ -83,6 +96,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(drift=st.booleans())
     def reconnect(self, drift: bool) -> None:
+        self.begun.clear()
         found = [f._replace(cpus=EMPTY) if drift else f for f in self.desk.runtime.values()]
         decision = self.desk.synchronize(*found, pods=PODS)
         listed = set(updates_of(decision))
@@ -107,9 +121,19 @@ class Histories(RuleBasedStateMachine):
         assert state == derive(state)
         assert all(state.shared.values())
         assert set(state.held) == set(state.exclusive)
+        unknown = {*state.shared.get(EMPTY, {}), *(i for i, cpus in state.held.items() if not cpus)}
+        assert set(state.unsure) <= unknown
         ids = [container.id for container in state.containers()]
         assert len(ids) == len(set(ids))
         assert all(state.find(container.id) is container for container in state.containers())
+
+    @invariant()
+    def what_is_believed_of_the_runtime_is_true(self) -> None:
+        state = self.desk.state
+        for cpus, group in state.shared.items():
+            assert not cpus or all(self.desk.runtime[i].cpus == cpus for i in group if i in self.desk.runtime)
+        for i, cpus in state.held.items():
+            assert not cpus or self.desk.runtime[i].cpus == cpus
 
     @invariant()
     def the_pool_touches_no_claim_and_no_reserved_cpu_while_it_has_others(self) -> None:

@@ -287,7 +287,7 @@ def test_a_claim_prepared_anew_waits_for_a_container_that_outlived_it() -> None:
     desk.create(container("c1", claims=(old,)))
     desk.unprepare(old)
     new = desk.prepare("A", "0,8", preparation="cd" * 16)
-    successor = container("c1", pod="p2", claims=(new,))
+    successor = container("c2", name="c1", pod="p2", claims=(new,))
     assert "container c1 of pod default/p1" in desk.create(successor).refusal
     desk.stop("c1")
     assert str(desk.create(successor).adjust) == "0,8"

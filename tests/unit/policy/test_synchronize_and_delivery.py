@@ -167,6 +167,37 @@ def test_a_creation_that_failed_confirms_nothing() -> None:
     assert updates_of(desk.stop("id1")) == {"s1": "1-7,9-15"}
 
 
+@pytest.mark.fault("R1", "F3")
+def test_of_overlapping_creations_the_last_answer_is_what_the_runtime_holds() -> None:
+    desk = Desk()
+    desk.synchronize(container("s1"))
+    first, second = container("a", claims=(desk.prepare("A", "0,8"),)), container("b", pod="p2")
+    a = desk.begin(first)
+    desk.unprepare(desk.claims[uid("A")])
+    c = desk.prepare("C", "3")
+    b = desk.begin(second._replace(env=env_of(c)))
+    desk.finish(second, b.adjust)
+    desk.finish(first, a.adjust)
+    desk.stop("a")
+    desk.unprepare(c)
+    desk.create(container("y", pod="p3", claims=(desk.prepare("B", "0,8"),)))
+    assert desk.cpus("s1") == "1-2,4-7,9-15"
+
+
+@pytest.mark.fault("R1", "F3")
+def test_what_a_failed_creation_may_have_widened_is_narrowed_again() -> None:
+    desk = Desk()
+    claim = desk.prepare("A", "0,8")
+    desk.synchronize(container("s1"))
+    desk.unprepare(claim)
+    desk.begin(container("a"))
+    assert desk.cpus("s1") == "0-15"
+    new = desk.prepare("B", "0,8")
+    desk.stop("a")
+    desk.create(container("y", pod="p2", claims=(new,)))
+    assert desk.cpus("s1") == "1-7,9-15"
+
+
 def test_updates_of_a_stop_reply_are_confirmed_by_the_next_event() -> None:
     desk = Desk()
     claim = desk.prepare("A", "0,8")
