@@ -208,7 +208,7 @@ class _Follower:
             self.end()
             news = True
         if news:
-            self._plugin.follow()
+            self._plugin.look()
 
 
 async def _take_over(files: Files) -> bool:

@@ -21,14 +21,14 @@ def facts(pod: PodSandbox, container: Container) -> Facts:
     devices = container.CDI_devices
     return Facts(
         container.id,
-        container.name or container_name(container),
-        pod.uid or pod.id or container.labels.get(_POD_UID, "") or container.pod_sandbox_id,
+        _shown(container.name or container_name(container)),
+        pod_uid(pod) or _shown(container.labels.get(_POD_UID, "") or container.pod_sandbox_id),
         container.pod_sandbox_id or pod.id,
-        pod.namespace or container.labels.get("io.kubernetes.pod.namespace", ""),
-        pod.name or container.labels.get("io.kubernetes.pod.name", ""),
+        _shown(pod.namespace or container.labels.get("io.kubernetes.pod.namespace", "")),
+        _shown(pod.name or container.labels.get("io.kubernetes.pod.name", "")),
         tuple([entry for entry in container.env if entry.startswith(_PREFIXES)]),
         cpus(linux.resources.cpu.cpus),
-        linux.cgroups_path,
+        _shown(linux.cgroups_path),
         container.created_at,
         tuple([device.name for device in devices]) if devices else (),
     )
@@ -36,7 +36,13 @@ def facts(pod: PodSandbox, container: Container) -> Facts:
 
 def pod_uid(pod: PodSandbox) -> str:
     """The pod's UID; one that Kubernetes knows nothing of (crictl) has its sandbox's id."""
-    return pod.uid or pod.id
+    return _shown(pod.uid or pod.id)
+
+
+def _shown(name: str) -> str:
+    """A name as it may stand in a log line and in owners.json. Kubernetes' own have nothing else; other clients of the
+    runtime may write what they like."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode()
 
 
 @lru_cache(maxsize=128)

@@ -70,6 +70,7 @@ class Files:
         self._online_file: int | None = None
         self._online_text = b""
         self._online_told = False  # that it can't be read
+        self._owners_told = False  # that they can't be written
 
     def moved(self, places: Places) -> Files:
         """The files at other places, in place of these. Raises CheckpointError, and these stay, if another nri-cpu is
@@ -119,12 +120,26 @@ class Files:
             return {}
         return owners.owners if boot == self._boot_id else {}
 
-    def write_owners(self, owners: Mapping[str, Owner]) -> None:
-        """Let others see who owns what. A failure is told and survived: the owners in memory count."""
+    def write_owners(self, owners: Mapping[str, Owner]) -> bool:
+        """Let others see who owns what. A failure is told once and survived: the owners in memory count."""
         try:
             replace_file(self._owners, owners_to_bytes(Owners(owners), self._boot_id))
         except CheckpointError as error:
-            logger.error("{}", error)
+            if not self._owners_told:
+                self._owners_told = True
+                logger.error("{}: {}; it is tried again", self._owners, error)
+            return False
+        self._owners_told = False
+        return True
+
+    def keep_locks(self) -> None:
+        """Take the locks that we hold anew where their directory is another one now."""
+        for lock in (self.running, self.synchronized):
+            try:
+                if lock.held and not lock.acquire():
+                    logger.error("another nri-cpu has taken a lock of this one in {}", self.places.checkpoint.parent)
+            except CheckpointError as error:
+                logger.error("{}", error)
 
     def read_specs(self) -> Mapping[str, ClaimRecord]:
         """Claims by their CDI specs, for a start without a checkpoint."""

@@ -43,6 +43,9 @@ Later = Callable[[float, Callable[[], None]], object]
 # How long after an answer what it leaves to do is done: the next events of a container's start come at once. Seconds.
 _AFTERWARDS = 0.02
 
+# How long until owners.json is tried again when it can't be written. Seconds.
+_OWNERS_RETRY = 5.0
+
 # How long until a lock is tried again that dra-cpu looks at for a moment, and at most when it can't be had. Seconds.
 _LOCK_RETRY = 0.01
 _LONGEST_LOCK_RETRY = 2.0
@@ -78,6 +81,12 @@ class Plugin:
     def close(self) -> None:
         self._do_chores()
         self._files.close()
+
+    def look(self) -> None:
+        """Something may have changed in the directory of our files, which may itself be a new one: the locks that we
+        hold must be those that others ask for."""
+        self._files.keep_locks()
+        self.follow()
 
     def follow(self) -> None:
         """Take in a checkpoint or a list of CPUs on line that has changed. Cheap when neither has."""
@@ -222,8 +231,11 @@ class Plugin:
         for tell in untold:
             tell()
         if self._state.owners is not self._owners:
-            self._owners = self._state.owners
-            self._files.write_owners(self._owners)
+            if self._files.write_owners(self._state.owners):
+                self._owners = self._state.owners
+            else:
+                self._chores_due = True
+                self._later(_OWNERS_RETRY, self._do_chores)
 
     def _tell_change(self, before: State, now: State) -> None:
         if before.pool != now.pool:

@@ -89,7 +89,7 @@ def bind(state: State, facts: Facts, use: Use) -> Mapping[str, Owner]:
             pod_namespace=facts.pod_namespace,
             pod_name=facts.pod_name,
             container=facts.name,
-            container_id=facts.id,
+            container_id=facts.id if facts.id.isprintable() else "",
             cgroup=facts.cgroup,
         )
         for uid in use.claims

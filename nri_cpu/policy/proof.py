@@ -14,6 +14,12 @@ from nri_cpu.checkpoint.cdi import CPUSET_ENV, PREPARATION_ENV, claim_device_nam
 from nri_cpu.checkpoint.model import ClaimRecord
 from nri_cpu.cpuset import CPUSet, CPUSetError
 
+# The longest canonical list of CPUs is every other one of 8192; longer text is no cpuset that anybody prepared, and
+# would take long to read under the runtime's lock.
+_LONGEST_LIST = 24576
+# A variable that comes this often is an attempt at the same.
+_MOST_ENTRIES = 8
+
 # Other suffixes are none of our business: users may call a variable DRA_CPUSET_ASSIGNED (known fault B12).
 _UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -52,7 +58,7 @@ def objection(uid: str, mention: Mention, claims: Mapping[str, ClaimRecord]) -> 
     given = record is not None and bool(mention.preparations) and set(mention.preparations) == {record.preparation}
     if record is not None and given and _agrees(mention, record):
         return ""
-    for text in mention.cpusets:
+    for text in mention.cpusets[:_MOST_ENTRIES]:
         if problem := _malformed(text):
             return f"{CPUSET_ENV}{uid} {problem}; only a ResourceClaim sets it: take it out of the pod's env"
     name = f"{CPUSET_ENV if mention.cpusets else PREPARATION_ENV}{uid}"
@@ -87,6 +93,8 @@ _WAY_OUT = "name the claim in the container's resources.claims, and don't set th
 def _malformed(text: str | None) -> str:
     if text is None:
         return "has no value"
+    if len(text) > _LONGEST_LIST:
+        return f"is malformed ({len(text)} characters are no list of CPUs)"
     if not text:
         return "is empty"
     try:
@@ -98,6 +106,8 @@ def _malformed(text: str | None) -> str:
 
 def _agrees(mention: Mention, record: ClaimRecord) -> bool:
     """Whether every cpuset in env is the claim's, in whatever notation."""
+    if len(mention.cpusets) > _MOST_ENTRIES:
+        return False
     ours = str(record.cpus)
     return all(
         text == ours or (text is not None and not _malformed(text) and CPUSet.parse(text) == record.cpus)
