@@ -19,6 +19,15 @@ from nri_cpu.cpuset import MAX_CPUS
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _REQUEST = re.compile(rf"{_LABEL}(?:/{_LABEL})?")
 
+# Names of Kubernetes objects have no more characters (RFC 1123 subdomains).
+NAME_LIMIT = 253
+
+
+def printable(text: str, limit: int = 900) -> str:
+    """`text` on one line, cut after `limit` characters: what others wrote forges no lines of the log, and neither log
+    nor protobuf take every string that JSON and file names can be."""
+    return "".join(char if char.isprintable() else "?" for char in text[:limit])
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
@@ -29,7 +38,9 @@ class ClaimRef:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} ({self.uid})"
+        """For people. A request may hold anything; in the log it is part of one line."""
+        namespace, name, uid = (printable(part, NAME_LIMIT) for part in (self.namespace, self.name, self.uid))
+        return f"{namespace}/{name} ({uid})"
 
 
 class ClaimSource(Protocol):
@@ -82,8 +93,7 @@ def parse_claim(manifest: object, uid: str) -> Claim:
         raise ClaimError(f"metadata.uid is {found}, not {uid}: the claim was replaced by another one of its name")
     if not is_uid(uid):
         raise ClaimError(f"metadata.uid {uid[:60]!r} is no UUID in lower case")
-    name = _text(metadata.get("name"), "metadata.name")
-    namespace = _text(metadata.get("namespace"), "metadata.namespace")
+    name, namespace = _name(metadata, "name"), _name(metadata, "namespace")
     status = _object(_given(top.get("status")), "status")
     if status.get("allocation") is None:
         raise ClaimError("status.allocation is missing: the claim is not allocated")
@@ -191,6 +201,14 @@ def _text(value: object, path: str) -> str:
     if not isinstance(value, str) or not value:
         raise ClaimError(f"{path} is {_kind(value)}, not a non-empty string")
     return value
+
+
+def _name(metadata: Mapping[str, object], field: str) -> str:
+    """A name that can stand in the checkpoint, which refuses what can't be shown, and with it all other claims."""
+    name = _text(metadata.get(field), f"metadata.{field}")
+    if not name.isprintable() or len(name) > NAME_LIMIT:
+        raise ClaimError(f"metadata.{field} {name[:60]!r} is no name of a Kubernetes object")
+    return name
 
 
 def _kind(value: object) -> str:

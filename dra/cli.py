@@ -14,7 +14,6 @@ from loguru import logger
 
 from dra.cdi import CdiDirectory
 from dra.claims import ClaimError, ClaimSource
-from dra.claims_dir import ClaimsDir
 from dra.devices import DeviceMode
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
@@ -193,6 +192,8 @@ def _describe(node: Node, topology: Topology) -> None:
 
 def _source(settings: Settings) -> ClaimSource:
     if settings.claims_dir:
+        from dra.claims_dir import ClaimsDir
+
         try:
             source = ClaimsDir(settings.claims_dir)
         except ClaimError as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, parse_claim
+from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, parse_claim, printable
 from dra.prepare.choice import Node, choose, confirm
 from dra.prepare.ledger import Job, Ledger
 from nri_cpu.checkpoint.cdi import claim_device_name, device_names, qualified
@@ -159,16 +159,11 @@ class Preparer:
     def _refused(self, what: str, ref: ClaimRef, error: Exception | None) -> Refusal:
         """The refusal as text that names the claim, told to the log; a fault of ours goes there with its traceback."""
         if isinstance(error, ClaimError | CheckpointError | TopologyError):
-            reason = _printable(str(error))
+            reason = printable(str(error), _REASON_LIMIT)
             logger.warning("claim {} is not {}d: {}", ref, what, reason)
             return f"claim {ref}: {reason}"
         logger.opt(exception=error).error("claim {} is not {}d: an error of dra-cpu itself", ref, what)
         return f"claim {ref}: dra-cpu failed, its log says where: {type(error).__name__}"
-
-
-def _printable(text: str) -> str:
-    """What a manifest says may be part of a refusal, and neither log nor protobuf take everything JSON can say."""
-    return "".join(char if char.isprintable() else "?" for char in text[:_REASON_LIMIT])
 
 
 def _named(ref: ClaimRef) -> ClaimRef:

@@ -55,6 +55,17 @@ def test_a_claim_made_anew_under_the_same_name_is_refused() -> None:
         parse_claim(manifest(), uid(1))
 
 
+@pytest.mark.parametrize("field", ["name", "namespace"])
+@pytest.mark.parametrize("value", ["a\nb", "a\x1b[31m", "\ud800", "x" * 254])
+def test_a_name_that_no_object_can_have_is_refused(field: str, value: str) -> None:
+    claim = manifest()
+    claim["metadata"][field] = value
+    with pytest.raises(ClaimError, match=f"metadata.{field} '.*' is no name of a Kubernetes object") as caught:
+        parse_claim(claim, UID)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 200
+
+
 @pytest.mark.fault("K3")
 @pytest.mark.parametrize("status", [None, {}, {"allocation": None}])
 def test_a_claim_without_allocation_is_refused(status: object) -> None:

@@ -7,16 +7,13 @@ stand in the way of the others.
 
 from __future__ import annotations
 
-import json
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dra.claims import ClaimError, ClaimRef
+from dra.claims import ClaimError, ClaimRef, printable
+from dra.claims_dir.documents import documents
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
-# etcd takes no object above 1.5 MiB; a file may hold a few.
-_FILE_LIMIT = 8 << 20
 _PROBLEMS_SHOWN = 5
 
 _Manifest = dict[str, dict[str, object]]
@@ -58,11 +55,13 @@ class ClaimsDir:
             return {}, [str(error)]
         for path in paths:
             try:
-                for claim in map(_claim, _documents(path)):
+                for claim in map(_claim, _objects(path)):
                     key = str(claim["metadata"]["namespace"]), str(claim["metadata"]["name"])
                     claims.setdefault(key, []).append(claim)
             except ClaimError as error:
-                problems.append(f"{path.name}: {error}")
+                problems.append(printable(f"{path.name}: {error}"))
+            except Exception as error:  # whatever a parser raises: the file must not stand in the way of the others
+                problems.append(printable(f"{path.name}: can't be used: {type(error).__name__}: {error}"))
         return claims, problems
 
 
@@ -77,10 +76,11 @@ def _files(directory: Path) -> list[Path]:
         ) from error
 
 
-def _documents(path: Path) -> Iterator[object]:
+def _objects(path: Path) -> Iterator[object]:
     """The objects of one file; those of a list one by one."""
-    for document in _parsed(path, _text(path)):
-        if isinstance(document, dict) and str(document.get("kind", "")).endswith("List"):
+    for document in documents(path):
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if isinstance(document, dict) and isinstance(kind, str) and kind.endswith("List"):
             items = document.get("items")
             if not isinstance(items, list):
                 raise ClaimError("items of a List is no list")
@@ -89,49 +89,13 @@ def _documents(path: Path) -> Iterator[object]:
             yield document
 
 
-def _text(path: Path) -> str:
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise ClaimError("is no regular file")
-        if found.st_size > _FILE_LIMIT:
-            raise ClaimError(f"is larger than {_FILE_LIMIT} bytes")
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ClaimError(f"can't be read: {error.strerror}") from error
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise ClaimError(f"is no UTF-8 text at byte {error.start}") from None
-
-
-def _parsed(path: Path, text: str) -> list[object]:
-    if path.suffix == ".json":
-        try:
-            return [json.loads(text)]
-        except (ValueError, RecursionError) as error:
-            raise ClaimError(f"is no JSON: {error}") from None
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return list(yaml.load_all(text, loader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise ClaimError(f"is no YAML{where}: {getattr(error, 'problem', None) or 'it can not be parsed'}") from None
-    except (ValueError, RecursionError, TypeError) as error:
-        # What the loader's constructors raise: dates out of range, keys that are lists, nesting without end.
-        raise ClaimError(f"is no YAML: {error}") from None
-
-
 def _claim(document: object) -> _Manifest:
     """The document, if it is a ResourceClaim with the names that finding it takes."""
-    if not isinstance(document, dict):
+    kind, version = (document.get("kind"), document.get("apiVersion")) if isinstance(document, dict) else (None, None)
+    if not isinstance(document, dict) or not isinstance(kind, str) or not isinstance(version, str):
         raise ClaimError("holds no Kubernetes object")
-    kind, version = document.get("kind"), str(document.get("apiVersion"))
     if kind != "ResourceClaim" or not version.startswith("resource.k8s.io/"):
-        raise ClaimError(f"holds a {str(kind)[:60]} of {version[:60]}, not a ResourceClaim of resource.k8s.io")
+        raise ClaimError(f"holds a {kind[:60]} of {version[:60]}, not a ResourceClaim of resource.k8s.io")
     metadata = document.get("metadata")
     for name in ("namespace", "name", "uid"):
         if not isinstance(metadata, dict) or not isinstance(metadata.get(name), str):
