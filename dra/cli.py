@@ -134,7 +134,7 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
 def run(settings: Settings, wait: Callable[[], None]) -> None:
     """Serve while `wait` lasts; then the socket goes and all claims stay (fault A25)."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what its core would print, our errors say
-    from dra.kubelet.server import ServerError, UnixServer, check_length
+    from dra.kubelet.server import ServerError, UnixServer, check_length, refuse_served
     from dra.kubelet.service import DRAService
 
     try:
@@ -143,6 +143,10 @@ def run(settings: Settings, wait: Callable[[], None]) -> None:
         raise UsageError(str(error)) from None
     node = _node(settings)
     source = _source(settings)
+    try:
+        refuse_served(settings.socket)  # before anything is written: it is the other one's state
+    except ServerError as error:
+        raise StartError(str(error)) from error
     cdi = CdiDirectory(settings.cdi_directory)
     boot = boot_id(settings.host)
     ledger = Ledger(settings.checkpoint, cdi, recover(settings.checkpoint, cdi, node, boot), boot)

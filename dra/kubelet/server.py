@@ -38,7 +38,8 @@ class UnixServer:
         """Serve; the socket takes calls when this returns. Raises ServerError."""
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            _remove_stale(self._path)
+            if _is_stale(self._path):
+                self._path.unlink(missing_ok=True)
         except OSError as error:
             raise ServerError(f"the socket {self._path} can't be made: {error.strerror}") from error
         try:
@@ -74,11 +75,19 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _remove_stale(path: Path) -> None:
+def refuse_served(path: Path) -> None:
+    """Raises ServerError when another process serves the socket at `path`, or when it is none; changes nothing."""
+    _is_stale(path)
+
+
+def _is_stale(path: Path) -> bool:
+    """Whether a socket is at `path` that nobody serves; raises as `refuse_served`."""
     try:
         mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ServerError(f"the socket {path} can't be looked at: {error.strerror}; check its directory") from error
     if not stat.S_ISSOCK(mode):
         raise ServerError(f"{path} is no socket: remove it")
     with socket.socket(socket.AF_UNIX) as probe:
@@ -86,8 +95,11 @@ def _remove_stale(path: Path) -> None:
         try:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
+            return True
         except FileNotFoundError:
-            pass
-        else:
-            raise ServerError(f"another process serves {path}: end it first")
+            return False
+        except OSError as error:
+            raise ServerError(
+                f"whether a process serves {path} is unknown: {error.strerror or error}; end it, or remove the socket"
+            ) from error
+    raise ServerError(f"another process serves {path}: end it first")

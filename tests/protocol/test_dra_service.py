@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from dra.kubelet import dra_pb2 as pb
-from dra.kubelet.server import ServerError, UnixServer
+from dra.kubelet.server import ServerError, UnixServer, refuse_served
 from dra.kubelet.service import DRAService
 from nri_cpu.cpuset import CPUSet
 from tests.unit.dra.manifests import NODE, result, uid
@@ -209,9 +209,32 @@ def test_a_stale_socket_is_replaced_and_ours_is_removed_at_the_end(rig: Rig, pat
 def test_a_socket_that_somebody_serves_is_left_alone(
     rig: Rig, server: UnixServer, kubelet: Kubelet, path: Path
 ) -> None:
-    with pytest.raises(ServerError, match=r"another process serves .*dra.sock: end it first"):
-        UnixServer(path, []).start()
+    for ask in (UnixServer(path, []).start, lambda: refuse_served(path)):
+        with pytest.raises(ServerError, match=r"another process serves .*dra.sock: end it first"):
+            ask()
     assert kubelet.prepare(rig.claim(1)).claims
+
+
+@pytest.mark.fault("K7")
+def test_asking_whether_somebody_serves_changes_nothing(path: Path) -> None:
+    refuse_served(path)
+    assert not path.parent.exists()
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    refuse_served(path)
+    assert path.is_socket()
+
+
+def test_a_socket_that_takes_no_more_connections_is_not_taken_for_a_stale_one(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as first:
+        busy.bind(str(path))
+        busy.listen(0)
+        first.connect(str(path))
+        with pytest.raises(ServerError, match=r"whether a process serves .*dra.sock is unknown: "):
+            refuse_served(path)
+    assert path.is_socket()
 
 
 def test_a_socket_that_another_instance_made_meanwhile_is_not_removed(rig: Rig, path: Path) -> None:

@@ -186,9 +186,13 @@ def test_flags_and_configuration_reach_what_they_name(companion: Companion) -> N
 
 
 @pytest.mark.fault("K7")
-def test_a_second_instance_ends_with_one_line(companion: Companion, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_instance_ends_with_one_line_and_changes_nothing(
+    companion: Companion, capsys: pytest.CaptureFixture[str]
+) -> None:
     with companion.running():
-        code, text = outcome(companion, capsys, "--claims-dir", str(companion.claims))
+        before = companion.checkpoint.read_bytes()
+        code, text = outcome(companion, capsys, "--claims-dir", str(companion.claims), "--reserved-cpus", "0-3")
+        assert companion.checkpoint.read_bytes() == before
     assert (code, text) == (1, f"dra-cpu: another process serves {companion.socket}: end it first")
 
 

@@ -1,4 +1,4 @@
-"""Promises about names that others choose: whatever a request holds, the log keeps its lines and the answer its form."""
+"""Promises about names that others choose: a request may hold anything, log and answer keep their form."""
 
 import time
 from pathlib import Path
