@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import Final, cast
 
 from loguru import logger
 
+from nri_cpu.nri import memory
 from nri_cpu.nri.errors import SessionError
 from nri_cpu.nri.session import REGISTRATION_TIMEOUT, Session
 from nri_cpu.ttrpc.errors import ProtocolError
@@ -45,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MAX_UNWRITTEN)
         self._timer = self._loop.call_later(REGISTRATION_TIMEOUT, self._expect_configure)
+        memory.put_off()
         self._session.start()
         self._transport.write(self._session.data_to_send())
 
@@ -67,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         if owed and self._transport is not None:
             self._transport.write(owed)
             if self._session.unannounced and self._session.written():
-                self._loop.call_soon(_settle)
+                self._loop.call_soon(memory.settle)
         if reason is not None:
             self.close(reason)
 
@@ -80,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         if reason is None:
             reason = f"the connection broke: {exc}" if exc else "the runtime closed the connection"
         self._give_up(reason)
+        memory.resume()
         if self._timer is not None:
             self._timer.cancel()
         if not self.ended.done():
@@ -116,14 +118,3 @@ class Connection(asyncio.BufferedProtocol):
             self.close(
                 f"the runtime has configured this plugin, and not synchronized it within {SYNCHRONIZE_TIMEOUT:.0f} s"
             )
-
-
-def _settle() -> None:
-    """Keep what has been loaded and learned so far out of later garbage collections.
-
-    A full collection takes 2 to 3 ms with a node's containers in memory, and would come in the middle of a hook. What
-    an earlier session left behind goes now.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()

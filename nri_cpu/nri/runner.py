@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from loguru import logger
 
-from nri_cpu.nri import backoff
+from nri_cpu.nri import backoff, memory
 from nri_cpu.nri.connection import Connection
 from nri_cpu.nri.endpoint import Endpoint, InheritedFd, open_socket
 from nri_cpu.nri.errors import UnreachableError
@@ -33,6 +33,7 @@ async def serve(hooks: Hooks, endpoint: Endpoint, *, name: str, index: str, stop
     connection.
     """
     check_identity(name, index)
+    memory.keep_freed()
     # Event.wait() can't fail, and this one waits for nothing else.
     stopping = asyncio.create_task(stop.wait(), name="stop of the NRI plugin")
     try:

@@ -17,7 +17,7 @@ import pytest
 import nri_cpu
 from hack.wait import wait_until
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.nri import backoff
+from nri_cpu.nri import backoff, memory
 from nri_cpu.nri import connection as connection_module
 from nri_cpu.nri import nri_pb2 as pb
 from nri_cpu.nri.endpoint import SocketPath
@@ -38,7 +38,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No collections of the whole test run's heap; back-off at a twentieth of its length."""
-    monkeypatch.setattr(connection_module, "_settle", lambda: None)
+    monkeypatch.setattr(memory, "settle", lambda: None)
     monkeypatch.setattr(backoff, "delays", partial(backoff.delays, backoff.FIRST / 20, backoff.LONGEST / 20))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nri_cpu.nri import connection as connection_module
+from nri_cpu.nri import memory
 from nri_cpu.nri.endpoint import InheritedFd, SocketPath
 from nri_cpu.nri.errors import EndpointError, IdentityError
 from nri_cpu.nri.hooks import HookError
@@ -37,7 +37,7 @@ from tests.protocol.virtual_time import now, run, until
 @pytest.fixture(autouse=True)
 def _no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole test run is on the heap, and a collection of it takes its time."""
-    monkeypatch.setattr(connection_module, "_settle", lambda: None)
+    monkeypatch.setattr(memory, "settle", lambda: None)
 
 
 @pytest.fixture

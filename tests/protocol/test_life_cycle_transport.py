@@ -14,6 +14,7 @@ from loguru import logger
 
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.nri import connection as connection_module
+from nri_cpu.nri import memory
 from nri_cpu.nri.connection import LINGER, READ_SIZE, Connection
 from nri_cpu.nri.methods import PLUGIN_SERVICE
 from nri_cpu.nri.session import Session
@@ -28,7 +29,7 @@ from tests.protocol.virtual_time import run, until
 def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Writes and settlements, in order."""
     events: list[str] = []
-    monkeypatch.setattr(connection_module, "_settle", lambda: events.append("settle"))
+    monkeypatch.setattr(memory, "settle", lambda: events.append("settle"))
     return events
 
 
@@ -118,6 +119,16 @@ def test_what_is_no_whole_message_yet_is_answered_with_no_write(happened: list[s
     run(main())
 
 
+def test_no_garbage_is_collected_while_a_runtime_waits_to_be_answered_for_the_first_time(happened: list[str]) -> None:
+    async def main() -> None:
+        wired = Wired(happened)
+        assert not gc.isenabled()
+        wired.connection.connection_lost(None)
+        assert gc.isenabled()
+
+    run(main())
+
+
 def test_a_message_longer_than_any_read_is_put_together(happened: list[str]) -> None:
     async def main() -> None:
         wired = Wired(happened)
@@ -150,16 +161,6 @@ def test_memory_is_settled_once_the_answer_to_synchronize_is_out(happened: list[
         wired.connection.connection_lost(None)
 
     run(main())
-
-
-def test_settled_memory_is_out_of_the_collectors_way_and_can_be_settled_again() -> None:
-    try:
-        connection_module._settle()
-        assert gc.get_freeze_count() > 1000
-        connection_module._settle()
-        assert gc.get_freeze_count() > 1000
-    finally:
-        gc.unfreeze()
 
 
 @pytest.mark.parametrize(
