@@ -6,7 +6,11 @@ proxies. The object stays the JSON that came, since typed models cost memory and
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +31,7 @@ _SHORTEST_TIMEOUT = 0.5
 # etcd takes no object above 1.5 MiB.
 _RESPONSE_LIMIT = 8 << 20
 _CHUNK = 1 << 16
+_TOO_LATE = "the answer timed out"
 
 
 class CredentialsError(Exception):
@@ -43,7 +48,7 @@ class ApiServer:
         self._configuration = _configuration(kubeconfig)
         self._user_agent = user_agent
         # Only the pool: the client's own request method repeats what failed, each time with the full time limit.
-        self._pool: urllib3.PoolManager = RESTClientObject(self._configuration).pool_manager
+        self._pool = _watch_connections(RESTClientObject(self._configuration).pool_manager)
 
     def reader(self, deadline: float) -> Callable[[ClaimRef], object]:
         def read(ref: ClaimRef) -> object:
@@ -74,15 +79,31 @@ class ApiServer:
             raise ClaimError(f"{url} answered what is no JSON: {body[:60]!r}") from None
 
     def _request(self, url: str, ends: float) -> tuple[int, bytes]:
-        timeout = urllib3.Timeout(total=max(ends - time.monotonic(), 0.001))
-        response = self._pool.request(
-            "GET", url, headers=self._headers(), timeout=timeout, retries=False, redirect=False, preload_content=False
-        )
+        limit = max(ends - time.monotonic(), 0.001)
+        deadline = _Deadline(limit)
         try:
-            body = _body(response, ends)
-        except BaseException:
-            response.close()  # what is left unread must not be taken for the next answer
+            with deadline:
+                response = self._pool.request(
+                    "GET",
+                    url,
+                    headers=self._headers(),
+                    timeout=urllib3.Timeout(total=limit),
+                    retries=False,
+                    redirect=False,
+                    preload_content=False,
+                )
+                try:
+                    body = _body(response)
+                except BaseException:
+                    response.close()  # what is left unread must not be taken for the next answer
+                    raise
+        except (HTTPError, OSError) as error:
+            if deadline.passed:
+                raise HTTPError(_TOO_LATE) from error
             raise
+        if deadline.passed:  # headers and bodies without a length end where the connection does
+            response.close()
+            raise HTTPError(_TOO_LATE)
         response.release_conn()
         return response.status, body
 
@@ -94,16 +115,90 @@ class ApiServer:
         return headers
 
 
-def _body(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
-    """The whole body; the pool's time limit is one for each read of the socket, so the sum is watched here."""
+def _body(response: urllib3.BaseHTTPResponse) -> bytes:
     body = b""
     for part in response.stream(_CHUNK):
         body += part
         if len(body) > _RESPONSE_LIMIT:
             raise HTTPError(f"the answer is larger than {_RESPONSE_LIMIT} bytes")
-        if time.monotonic() > ends:
-            raise HTTPError("the answer takes too long")
     return body
+
+
+class _Deadline:
+    """Ends the connections of one request, whatever they are at, `seconds` after its start.
+
+    The pool's own time limits start anew with each byte that comes.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.passed = False
+        self._over = False
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._pass)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        _of_thread.deadline = self
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        _of_thread.deadline = None
+        self._timer.cancel()
+        with self._lock:
+            self._over = True
+            for each in self._sockets:
+                each.close()
+
+    def watch(self, descriptor: int) -> None:
+        # A duplicate: TLS takes the socket over, and the client closes its own while the body is still read.
+        duplicate = socket.socket(fileno=os.dup(descriptor))
+        with self._lock:
+            self._sockets.append(duplicate)
+            if self.passed:
+                _shut(duplicate)
+
+    def _pass(self) -> None:
+        with self._lock:
+            if not self._over:
+                self.passed = True
+                for each in self._sockets:
+                    _shut(each)
+
+
+_of_thread = threading.local()  # .deadline: of the request that this thread makes
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the peer may have ended it
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Watched:
+    """What is put before a connection class of the pool, so that the deadline knows the sockets."""
+
+    sock: Any
+
+    def _new_conn(self) -> Any:
+        made = super()._new_conn()  # type: ignore[misc]  # of the class behind
+        _of_thread.deadline.watch(made.fileno())  # before the handshakes with proxy and server
+        return made
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        if self.sock is not None:  # a kept one, or one that was made for TLS
+            _of_thread.deadline.watch(self.sock.fileno())
+        super().request(*arguments, **options)  # type: ignore[misc]
+
+
+def _watch_connections(manager: urllib3.PoolManager) -> urllib3.PoolManager:
+    """`manager`, whose connections tell the deadline of the request about their sockets."""
+    watched: dict[str, Any] = {}
+    pools: dict[str, Any] = manager.pool_classes_by_scheme
+    for scheme, pool in pools.items():
+        connection = type("Connection", (_Watched, pool.ConnectionCls), {})
+        watched[scheme] = type("Pool", (pool,), {"ConnectionCls": connection})
+    manager.pool_classes_by_scheme = watched
+    return manager
 
 
 def _configuration(kubeconfig: Path | None) -> Any:

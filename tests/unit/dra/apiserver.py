@@ -22,6 +22,7 @@ class FakeApiServer:
     claims: dict[str, Any] = field(default_factory=dict)
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     hold: threading.Event | None = None  # answers wait for it
+    drip: threading.Event | None = None  # answers come byte by byte, each in time, until it is set or they are whole
     drop_next: bool = False  # the next request gets its connection closed
 
     def put(self, claim: dict[str, Any]) -> str:
@@ -65,7 +66,12 @@ def apiserver() -> Iterator[FakeApiServer]:
                 self.send_response(status)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                drip = fake.drip
+                for at in range(len(body) if drip else 0):
+                    self.wfile.write(body[at : at + 1])
+                    if drip and drip.wait(0.02):
+                        return
+                self.wfile.write(b"" if drip else body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
@@ -82,8 +88,8 @@ def apiserver() -> Iterator[FakeApiServer]:
     try:
         yield fake
     finally:
-        if fake.hold:
-            fake.hold.set()
+        for event in filter(None, (fake.hold, fake.drip)):
+            event.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -1,8 +1,10 @@
 """Promises of claims from the API server: one GET with a time limit, and a claim error for whatever goes wrong."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,86 @@ def test_a_server_that_does_not_answer_is_given_up(
     server.hold = threading.Event()
     monkeypatch.setattr(kube, "GET_TIMEOUT", 0.2)
     assert "timed out" in refusal(server, tmp_path)
+
+
+@contextmanager
+def dripping(start: bytes) -> Iterator[int]:
+    """A server that says `start` and then one byte after the other, each in time; its port. Ends when nobody listens,
+    or when it has answered after all."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.sendall(start)
+            for _ in range(200):
+                connection.sendall(b" ")
+                if gone.wait(0.02):
+                    return
+            connection.sendall(b"{}")
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    gone = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            gone.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.fault("K4")
+@pytest.mark.parametrize(
+    ("scheme", "start"),
+    [
+        ("http", b"HTTP/1.1 200 OK\r\nX: "),
+        ("http", b"HTTP/1.1 200 OK\r\ncontent-length: 202\r\n\r\n"),
+        ("http", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nca\r\n"),
+        ("http", b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"),
+        ("https", b"\x16\x03\x03\x40\x00"),
+    ],
+    ids=["headers", "body", "chunks", "body-to-the-end", "tls"],
+)
+def test_a_server_that_drips_its_answer_is_given_up(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, start: bytes
+) -> None:
+    monkeypatch.setattr(kube, "GET_TIMEOUT", 0.3)
+    with dripping(start) as port:
+        server.url = f"{scheme}://127.0.0.1:{port}"
+        assert refusal(server, tmp_path).endswith("/resourceclaims/one can't be read: the answer timed out")
+
+
+@pytest.mark.fault("K4")
+def test_a_kept_connection_has_the_time_limit_too(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.put(manifest())
+    source = ApiServer(server.kubeconfig(tmp_path), "dra-cpu/test")
+    read_one = source.reader(time.monotonic() + 30)
+    assert read_one(REF) == manifest()
+    server.drip = threading.Event()
+    monkeypatch.setattr(kube, "GET_TIMEOUT", 0.3)
+    with pytest.raises(ClaimError, match="timed out"):
+        read_one(REF)
+    server.drip.set()
+    server.drip = None
+    monkeypatch.setattr(kube, "GET_TIMEOUT", 30)
+    assert read_one(REF) == manifest(), "and what was cut off is not used again"
+
+
+def test_the_time_limit_costs_no_descriptors(server: FakeApiServer, tmp_path: Path) -> None:
+    server.put(manifest())
+    source = ApiServer(server.kubeconfig(tmp_path), "dra-cpu/test")
+    counts = []
+    for _ in range(5):
+        source.reader(time.monotonic() + 30)(REF)
+        counts.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert counts[0] == counts[-1]
 
 
 def test_without_time_left_nothing_is_asked(server: FakeApiServer, tmp_path: Path) -> None:
