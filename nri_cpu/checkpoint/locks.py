@@ -33,10 +33,13 @@ class FileLock:
     def acquire(self) -> bool:
         """Take the lock without waiting; whether it is held now. Waiting is the caller's: call again a little later.
 
+        A lock that is held is looked at anew: when its file has been removed or replaced since, with its directory or
+        alone, it excludes nobody any more, so it is let go and that of the new file is taken. The directory must exist.
         False can also mean that someone was just asking `held_by_other`, so one refusal says little.
         Raises CheckpointUnwritable when the file can't be made or locked at all.
         """
-        while self._opened is None:
+        while self._opened is None or not self._is_at_path(self._opened):
+            self.release()  # removed or replaced since it was opened: this lock would exclude nobody
             try:
                 opened = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
@@ -49,10 +52,7 @@ class FileLock:
             except OSError as error:
                 os.close(opened)
                 raise self._refusal(error) from error
-            if self._is_at_path(opened):
-                self._opened = opened
-            else:  # removed or replaced since it was opened: this lock would exclude nobody
-                os.close(opened)
+            self._opened = opened
         return True
 
     def release(self) -> None:
@@ -64,8 +64,10 @@ class FileLock:
     def _is_at_path(self, opened: int) -> bool:
         try:
             return os.path.samestat(os.fstat(opened), self._path.stat())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            raise self._refusal(error) from error
 
     def _refusal(self, error: OSError) -> CheckpointUnwritable:
         return CheckpointUnwritable(f"{self._path} can't be locked: {error.strerror}; check its directory and mode")

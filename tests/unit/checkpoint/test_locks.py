@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -158,6 +159,48 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_is_not_believed(
     monkeypatch.undo()
     assert not FileLock(path).acquire(), "the lock is on the file that others find"
     lock.release()
+
+
+def test_a_held_lock_whose_directory_was_made_again_is_taken_anew(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "synchronized.lock"
+    path.parent.mkdir()
+    lock = FileLock(path)
+    assert lock.acquire()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    shutil.rmtree(path.parent)
+    path.parent.mkdir()
+    assert not held_by_other(path)
+    assert lock.acquire()
+    assert held_by_other(path)
+    assert not FileLock(path).acquire()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    lock.release()
+
+
+def test_a_lost_lock_that_another_has_taken_since_is_not_held(path: Path) -> None:
+    lock, other = FileLock(path), FileLock(path)
+    assert lock.acquire()
+    path.unlink()
+    assert other.acquire()
+    assert not lock.acquire()
+    assert not lock.held
+    other.release()
+    assert lock.acquire()
+    lock.release()
+
+
+def test_a_held_lock_whose_directory_is_gone_is_our_error_and_not_held(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "synchronized.lock"
+    path.parent.mkdir()
+    lock = FileLock(path)
+    assert lock.acquire()
+    shutil.rmtree(path.parent)
+    for a_file_instead in (False, True):
+        if a_file_instead:
+            path.parent.touch()
+        with pytest.raises(CheckpointUnwritable, match=f"{path} can't be locked"):
+            lock.acquire()
+        assert not lock.held
 
 
 def test_a_place_where_no_lock_can_be_is_our_error(tmp_path: Path) -> None:
