@@ -7,7 +7,9 @@ Files are those of Documentation/ABI/stable/sysfs-devices-system-cpu and .../sys
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,7 +144,10 @@ def _core_types(root: Path) -> dict[int, CoreType]:
 def _text(path: Path) -> str | None:
     """The stripped text of a small file; None when it can't be read. Old kernels end node lists with a NUL."""
     try:
-        with path.open("rb") as file:
+        # O_NONBLOCK: HOST_ROOT may name any folder, and opening a FIFO in it must not hang the start.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
             return file.read(_READ_LIMIT).decode("ascii", "replace").strip("\0 \t\n")
     except OSError:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nri_cpu.checkpoint.boot import boot_id
@@ -20,6 +21,17 @@ def test_it_is_read_below_the_host_and_what_is_no_id_is_none(tmp_path: Path) -> 
         (b"", ""),
         (b"\xff\xfe", ""),
         (b"a\0b", ""),
+        (b"a" * 65, ""),
     ):
         file.write_bytes(raw)
         assert boot_id(tmp_path) == expected
+
+
+def test_what_never_ends_or_never_answers_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "proc/sys/kernel/random/boot_id"
+    file.parent.mkdir(parents=True)
+    file.symlink_to("/dev/zero")
+    assert boot_id(tmp_path) == ""
+    file.unlink()
+    os.mkfifo(file)
+    assert boot_id(tmp_path) == ""

@@ -1,5 +1,6 @@
 """Promises of the reader: the machine as it is, and something usable from whatever a kernel leaves out."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -36,6 +37,17 @@ def test_without_cache_and_node_directories_every_cpu_is_there_on_node_0(tmp_pat
     assert topology.online == CPUSet(range(16))
     assert {(cpu.numa_node, cpu.l3) for cpu in topology.cpus.values()} == {(0, None)}
     assert topology.cores == t1().cores
+
+
+def test_a_file_that_never_answers_or_never_ends_is_none(tmp_path: Path) -> None:
+    write_sysfs(tmp_path, t1())
+    (tmp_path / CPU / "online").unlink()
+    os.mkfifo(tmp_path / CPU / "online")
+    (tmp_path / CPU / "cpu3/topology/core_id").unlink()
+    (tmp_path / CPU / "cpu3/topology/core_id").symlink_to("/dev/zero")
+    topology = read_topology(tmp_path)
+    assert topology.online == CPUSet(range(16))
+    assert topology.cpus[3].core == 3
 
 
 @pytest.mark.fault("R14")
