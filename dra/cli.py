@@ -13,7 +13,7 @@ from pathlib import Path
 from loguru import logger
 
 from dra.cdi import CdiDirectory
-from dra.claims import ClaimError, ClaimSource
+from dra.claims import ClaimError, ClaimSource, printable
 from dra.devices import DeviceMode
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
@@ -30,9 +30,11 @@ from nri_cpu.command import (
     add_common_arguments,
     configuration,
     log_to,
+    path_argument,
     reserved_cpus,
 )
-from nri_cpu.cpuset import CPUSet
+from nri_cpu.config import is_node_name
+from nri_cpu.cpuset import CPUSet, quote
 from nri_cpu.topology import Topology, TopologyError, read_online, read_topology
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
@@ -81,7 +83,7 @@ def _failed(error: Exception) -> int:
     """One line on stderr, and the exit code."""
     known = isinstance(error, UsageError | StartError | CheckpointError | ClaimError)
     text = str(error) if known else f"{type(error).__name__}: {error}; a fault of dra-cpu itself, -v shows where"
-    print(f"dra-cpu: {' '.join(text.split())}", file=sys.stderr)
+    print(f"dra-cpu: {printable(' '.join(text.split()))}", file=sys.stderr)
     return 2 if isinstance(error, UsageError) else 1
 
 
@@ -92,18 +94,34 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="serve the kubelet until SIGTERM")
     add_common_arguments(run)
     add = run.add_argument
-    add("--kubeconfig", type=Path, metavar="FILE", help="credentials (default: the pod's service account)")
-    add("--claims-dir", type=Path, metavar="DIR", help="read claims from manifests there instead of the API server")
+    add("--kubeconfig", type=_path_or_none, metavar="FILE", help="credentials (default: the pod's service account)")
+    add(
+        "--claims-dir",
+        type=path_argument,
+        metavar="DIR",
+        help="read claims from manifests there instead of the API server",
+    )
     add("--cpu-device-mode", choices=[str(mode) for mode in DeviceMode], help="what a device is (default: grouped)")
     add("--group-by", choices=["numanode"], help="what a grouped device is (default: numanode)")
     add("--reserved-cpus", metavar="LIST", help="CPUs for no claim and no shared container, such as 0-1,8")
     add("--hostname-override", metavar="NAME", help="the node's name (default: the host's)")
-    add("--kubelet-root-dir", type=Path, default=KUBELET_ROOT, metavar="DIR", help="the kubelet's (%(default)s)")
-    add("--cdi-dir", type=Path, metavar="DIR", help=f"where CDI specs go (default: {CDI_DIRECTORY})")
+    add(
+        "--kubelet-root-dir",
+        type=path_argument,
+        default=KUBELET_ROOT,
+        metavar="DIR",
+        help="the kubelet's (%(default)s)",
+    )
+    add("--cdi-dir", type=path_argument, metavar="DIR", help=f"where CDI specs go (default: {CDI_DIRECTORY})")
     add(
         "-v", "--v", dest="verbosity", type=int, nargs="?", const=1, default=0, metavar="N", help="more than 0: details"
     )
     return parser
+
+
+def _path_or_none(text: str) -> Path | None:
+    """Empty as in the configuration: not set."""
+    return path_argument(text) if text else None
 
 
 def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
@@ -113,6 +131,9 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
         raise UsageError("sysfsOverlay is not supported by this version: remove it from the configuration")
     if options.claims_dir and options.kubeconfig:
         raise UsageError("--claims-dir and --kubeconfig exclude each other: claims come from one place")
+    if options.hostname_override and not is_node_name(options.hostname_override):
+        name = quote(options.hostname_override)
+        raise UsageError(f"--hostname-override: {name} is no name of a node (lower-case letters, digits, - and .)")
     root: Path = options.kubelet_root_dir
     if not root.is_absolute():
         raise UsageError(f"--kubelet-root-dir {root} is no absolute path: the kubelet is told where the socket is")

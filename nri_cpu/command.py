@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 from loguru import logger
 
 from nri_cpu.config import Config, ConfigError, load
-from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError
+from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError, quote
 
 CONFIG = Path("/etc/dra-cpu/config.yaml")
 CHECKPOINT = Path("/var/lib/dra-cpu/checkpoint.json")
@@ -33,14 +34,32 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells what there is\n")
+        shown = "".join(char if char.isprintable() else "?" for char in message)
+        self.exit(2, f"{self.prog}: {shown}; {self.prog} --help tells what there is\n")
+
+
+def path_argument(text: str) -> Path:
+    """The type of an argument that is a path. Empty is what an unset variable leaves, and Path would make it "."."""
+    if not text:
+        raise argparse.ArgumentTypeError("is an empty path; write one, or leave the argument out")
+    if not text.isprintable():
+        raise argparse.ArgumentTypeError(f"the path {quote(text)} has characters that can't be shown")
+    return Path(text)
+
+
+def file_argument(text: str) -> Path:
+    """As `path_argument`, for a file that has others beside it, named after it: it must have a name itself."""
+    path = path_argument(text)
+    if path.name in ("", ".."):
+        raise argparse.ArgumentTypeError(f"{text} is a directory; name a file in it")
+    return path
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """--config, --checkpoint and --log-format."""
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
-    add("--checkpoint", type=Path, metavar="FILE", help=f"prepared claims (default: {CHECKPOINT})")
+    add("--config", type=path_argument, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
+    add("--checkpoint", type=file_argument, metavar="FILE", help=f"prepared claims (default: {CHECKPOINT})")
     add("--log-format", choices=("text", "json"), default="text")
 
 
@@ -63,12 +82,16 @@ def reserved_cpus(argument: str | None, config: Config) -> CPUSet:
 
 
 def log_to(kind: str, *, file: Path | None = None, level: str = "INFO") -> None:
-    """Log to a file, else to stderr, as text or JSON. Values of variables never go there: a preparation may be among
-    them. Raises UsageError."""
+    """Log to a file, else to stderr, as text or JSON; nowhere when stderr is closed. Values of variables never go
+    there: a preparation may be among them. Raises UsageError."""
     logger.remove()
+    _fill_standard_descriptors()
+    sink = file or sys.stderr
+    if sink is None:
+        return
     try:
         logger.add(
-            file or sys.stderr,
+            sink,
             format=_SHAPE,
             serialize=kind == "json",
             level=level,
@@ -78,3 +101,10 @@ def log_to(kind: str, *, file: Path | None = None, level: str = "INFO") -> None:
         )
     except OSError as error:
         raise UsageError(f"the log {file} can't be written: {error.strerror}; check its directory") from None
+
+
+def _fill_standard_descriptors() -> None:
+    """Where a standard descriptor is closed the next file would get its number, and with it what libraries print."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)

@@ -100,6 +100,12 @@ def parse(text: str, source: str) -> Config:
     return Config(**values)
 
 
+def is_node_name(text: str) -> bool:
+    """Whether a node can have this name: a DNS subdomain (RFC 1123)."""
+    label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    return len(text) <= 253 and re.fullmatch(rf"{label}(\.{label})*", text) is not None
+
+
 class _Problem(NamedTuple):
     line: int
     key: str  # empty when it is about the text as a whole
@@ -261,10 +267,9 @@ def _switch(value: _Scalar) -> bool:
 
 
 def _node_name(value: _Scalar) -> str | None:
-    """A DNS subdomain, as names of nodes are; empty as in the flag: not set."""
+    """Empty as in the flag: not set."""
     text = _text(value)
-    label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-    if text and (len(text) > 253 or not re.fullmatch(rf"{label}(\.{label})*", text)):
+    if text and not is_node_name(text):
         raise _Wrong(f"{quote(text)} is no name of a node (lower-case letters, digits, - and .)")
     return text or None
 
@@ -274,6 +279,14 @@ def _path(value: _Scalar) -> Path:
     if not text:
         raise _Wrong("is an empty path; write one, or remove the line")
     return Path(text)
+
+
+def _file(value: _Scalar) -> Path:
+    """A file that has others beside it, named after it."""
+    path = _path(value)
+    if path.name in ("", ".."):
+        raise _Wrong(f"{quote(value.text)} is a directory; name a file in it")
+    return path
 
 
 def _path_or_none(value: _Scalar) -> Path | None:
@@ -290,7 +303,7 @@ _KEYS: dict[str, tuple[str, Callable[[_Scalar], object]]] = {
     "kubeconfig": ("kubeconfig", _path_or_none),
     "sysfsOverlay": ("sysfs_overlay", _path_or_none),
     "minSharedCPUs": ("min_shared_cpus", _count),
-    "checkpoint": ("checkpoint", _path),
+    "checkpoint": ("checkpoint", _file),
     "cdiDir": ("cdi_dir", _path),
     "requirePlugin": ("require_plugin", _switch),
 }

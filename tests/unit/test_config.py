@@ -244,6 +244,8 @@ def test_empty_text_is_not_set_where_the_flag_means_that_too() -> None:
     assert parse('hostnameOverride: ""\nkubeconfig: ""\nsysfsOverlay: ""\n', "c") == Config()
     for key in ("checkpoint", "cdiDir"):
         assert "is an empty path" in problem(f'{key}: ""')
+    for path in ("/", ".", "/var/lib/dra-cpu/.."):
+        assert f"'{path}' is a directory; name a file in it" in problem(f"checkpoint: {path}")
     assert "is not numanode" in problem('groupBy: ""')
 
 

@@ -233,7 +233,16 @@ def outcome(companion: Companion, capsys: pytest.CaptureFixture[str], *arguments
     ("arguments", "message"),
     [
         (["--kubelet-root-dir", "var/lib/kubelet"], "--kubelet-root-dir var/lib/kubelet is no absolute path"),
-        (["--kubelet-root-dir", ""], "--kubelet-root-dir . is no absolute path"),
+        (["--kubelet-root-dir", ""], "argument --kubelet-root-dir: is an empty path; write one, or leave the argument"),
+        (["--checkpoint", ""], "argument --checkpoint: is an empty path"),
+        (["--checkpoint", "/"], "argument --checkpoint: / is a directory; name a file in it"),
+        (["--cdi-dir", ""], "argument --cdi-dir: is an empty path"),
+        (["--config", ""], "argument --config: is an empty path"),
+        (["--claims-dir", ""], "argument --claims-dir: is an empty path"),
+        (["--cdi-dir", "/a\nb"], "argument --cdi-dir: the path '/a\\nb' has characters that can't be shown"),
+        (["--hostname-override", "A b"], "--hostname-override: 'A b' is no name of a node (lower-case letters"),
+        (["--hostname-override", "a\n2026 forged"], "--hostname-override: 'a\\n2026 forged' is no name of a node"),
+        (["--x\nforged\x1b"], "unrecognized arguments: --x?forged?"),
         (["--kubelet-root-dir", "/" + "x" * 82], "has 108 bytes, 1 more than a socket's may have"),
         (["--reserved-cpus", "3-1"], "--reserved-cpus: '3-1' has the reversed range 3-1"),
         (["--reserved-cpus", "0,99"], "reserved CPUs 99 do not exist: this machine has 0-15"),
@@ -334,6 +343,28 @@ def test_the_node_is_called_like_its_host(companion: Companion) -> None:
     assert cli.settings_of(options, {}).node_name == "from-file"
     options.hostname_override = "from-flag"
     assert cli.settings_of(options, {}).node_name == "from-flag"
+    options.hostname_override = ""
+    assert cli.settings_of(options, {}).node_name == "from-file"
+
+
+def test_an_empty_kubeconfig_is_none() -> None:
+    assert cli.settings_of(cli._parser().parse_args(["run", "--kubeconfig", ""]), {}).kubeconfig is None
+
+
+def test_a_closed_stderr_is_no_fault(companion: Companion) -> None:
+    """Nor does what libraries print there get into a file that has its number since."""
+    script = (
+        "import os, sys; from nri_cpu.command import log_to; from loguru import logger;"
+        "log_to('text'); logger.info('x'); opened = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT);"
+        "print(sys.stderr, opened > 2)"
+    )
+    command = f'exec {sys.executable} -c "{script}" {companion.directory}/file 2>&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (0, "None True\n")
+    command = f"exec {sys.executable} -m dra run --claims-dir /nowhere 2>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stdout
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
