@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -224,3 +225,70 @@ def test_a_checkpoint_that_is_not_there_yet_is_news_and_one_that_vanishes_an_err
     rig.plugin.follow()
     rig.clock.tick()
     assert [line.split()[0] for line in log if "does not exist" in line] == ["INFO", "ERROR"]
+
+
+def test_env_that_would_take_long_to_read_is_refused_unread(machine: Machine) -> None:
+    claim = machine.prepare(record("A", "0,8"))
+    rig = Rig(machine)
+    cpuset, preparation = env_of(claim)
+    for env in (
+        (f"DRA_CPUSET_{claim.uid}=" + "0," * 2_000_000,),
+        (cpuset + ",0" * 2_000_000, preparation),
+        (*(f"DRA_CPUSET_{claim.uid}=8,0" for _ in range(1000)), preparation),
+    ):
+        with pytest.raises(HookError) as refused:
+            rig.create("c1", env=env)
+        assert len(str(refused.value)) < 300
+    assert rig.create("c1", env=env_of(claim)) == "0,8"
+
+
+def test_owners_that_could_not_be_written_are_written_later_and_told_once(machine: Machine, log: list[str]) -> None:
+    claim = machine.prepare(record("A", "0,8"))
+    rig = Rig(machine)
+    owners = machine.checkpoint.with_name("owners.json")
+    owners.mkdir()
+    rig.create("c1", env=env_of(claim))
+    for _ in range(3):
+        rig.clock.tick()
+    assert sum("owners.json" in line for line in log) == 1
+    owners.rmdir()
+    rig.clock.tick()
+    assert owners.is_file()
+    assert rig.clock.due == []
+
+
+def test_names_that_no_kubernetes_gives_forge_no_log_line_and_spoil_no_file(machine: Machine, log: list[str]) -> None:
+    claim = machine.prepare(record("A", "0,8"))
+    rig = Rig(machine)
+    odd = pb.PodSandbox(id="s\n1", uid="u\n1", name="p\nERROR forged", namespace="n\x1b[31m")
+    rig.create("c\n1", odd, env_of(claim))
+    rig.clock.tick()
+    assert not any(line.startswith("ERROR forged") or "\x1b" in line for text in log for line in text.splitlines())
+    assert machine.checkpoint.with_name("owners.json").is_file()
+    rig.plugin.stop_container(odd, pb.Container(id="c\n1"))
+    rig.plugin.notify(pb.REMOVE_POD_SANDBOX, odd, None)
+    assert rig.create("c2", env=env_of(claim)) == "0,8"
+
+
+@pytest.mark.parametrize("asked", ["0-15,", "0-15:16/16", "junk", "0-15"])
+def test_a_request_for_cpus_in_whatever_words_is_answered_with_the_right_ones(machine: Machine, asked: str) -> None:
+    rig = Rig(machine)
+    machine.prepare(record("A", "0,8"))
+    pod = pb.PodSandbox(id="s1", uid="u1")
+    rig.plugin.synchronize([pod], [pb.Container(id="s1", pod_sandbox_id="s1")])
+    resources = pb.LinuxResources(cpu=pb.LinuxCPU(cpus=asked))
+    book = pb.Container(id="s1", linux=pb.LinuxContainer(resources=pb.LinuxResources(cpu=pb.LinuxCPU(cpus="1-7,9-15"))))
+    updates = rig.plugin.update_container(pod, book, resources)
+    assert [(str(cpus), list(ids)) for cpus, ids in updates] == [("1-7,9-15", ["s1"])]
+
+
+def test_locks_are_taken_anew_when_their_directory_was_removed_and_made_again(machine: Machine) -> None:
+    rig = Rig(machine)
+    rig.plugin.synchronized()
+    locks = [machine.checkpoint.with_name(f"{name}.lock") for name in ("nri-cpu", "synchronized")]
+    assert [held_by_other(lock) for lock in locks] == [True, True]
+    shutil.rmtree(machine.checkpoint.parent)
+    machine.checkpoint.parent.mkdir()
+    assert [held_by_other(lock) for lock in locks] == [False, False]
+    rig.plugin.look()
+    assert [held_by_other(lock) for lock in locks] == [True, True]
