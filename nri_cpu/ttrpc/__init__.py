@@ -9,6 +9,7 @@ gives. Deadlines are the user's too: a Call says how long its caller waits, and 
     mux               the transport cut into the streams of connections
     server, client    the two roles on one connection
     trunk             both roles over one transport
+    varint            protobuf's numbers, where protobuf itself would be a detour
 
 Calls that stream are not spoken: NRI has none. Sizes of all that is held are bounded by the constants beside the code.
 """
