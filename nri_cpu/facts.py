@@ -19,16 +19,24 @@ def facts(pod: PodSandbox, container: Container) -> Facts:
     """The container's facts; of its env only what names claims, since the rest is large and may be secret."""
     linux = container.linux
     devices = container.CDI_devices
+    names = (
+        container.name or container_name(container),
+        pod.uid or pod.id or container.labels.get(_POD_UID, "") or container.pod_sandbox_id,
+        pod.namespace or container.labels.get("io.kubernetes.pod.namespace", ""),
+        pod.name or container.labels.get("io.kubernetes.pod.name", ""),
+        linux.cgroups_path,
+    )
+    name, uid, namespace, pod_name, cgroup = names if "".join(names).isprintable() else map(_shown, names)
     return Facts(
         container.id,
-        _shown(container.name or container_name(container)),
-        pod_uid(pod) or _shown(container.labels.get(_POD_UID, "") or container.pod_sandbox_id),
+        name,
+        uid,
         container.pod_sandbox_id or pod.id,
-        _shown(pod.namespace or container.labels.get("io.kubernetes.pod.namespace", "")),
-        _shown(pod.name or container.labels.get("io.kubernetes.pod.name", "")),
+        namespace,
+        pod_name,
         tuple([entry for entry in container.env if entry.startswith(_PREFIXES)]),
         cpus(linux.resources.cpu.cpus),
-        _shown(linux.cgroups_path),
+        cgroup,
         container.created_at,
         tuple([device.name for device in devices]) if devices else (),
     )

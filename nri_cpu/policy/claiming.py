@@ -5,8 +5,9 @@ See known fault A22. Binding several claims is all or nothing. Nothing here chan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
 from nri_cpu.cpuset import EMPTY, CPUSet
@@ -14,8 +15,7 @@ from nri_cpu.policy import proof
 from nri_cpu.policy.state import Container, Facts, State, title
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """The claims that a container uses and their CPUs; none for a shared container."""
 
     claims: tuple[str, ...] = ()
@@ -81,7 +81,9 @@ def gives_way(state: State, owner: Owner) -> bool:
 
 
 def bind(state: State, facts: Facts, use: Use) -> Mapping[str, Owner]:
-    """The owners after the container has got these claims; the same object when nothing changes."""
+    """The owners after the container has got these claims; the same object when they were its own already."""
+    if all((owner := state.owners.get(uid)) and owns(owner, facts) for uid in use.claims):
+        return state.owners
     fresh = {
         uid: Owner(
             preparation=state.claims[uid].preparation,
@@ -89,14 +91,27 @@ def bind(state: State, facts: Facts, use: Use) -> Mapping[str, Owner]:
             pod_namespace=facts.pod_namespace,
             pod_name=facts.pod_name,
             container=facts.name,
-            container_id=facts.id if facts.id.isprintable() else "",
+            container_id=_shown_id(facts),
             cgroup=facts.cgroup,
         )
         for uid in use.claims
     }
-    if all(state.owners.get(uid) == owner for uid, owner in fresh.items()):
-        return state.owners
     return {**state.owners, **fresh}
+
+
+def incarnate(state: State, facts: Facts, claims: Iterable[str]) -> Mapping[str, Owner]:
+    """The owners with this container as the latest of those that it replaces, for readers that look at the machine; the
+    same object when it is that already."""
+    mine = {
+        uid: replace(owner, container_id=_shown_id(facts), cgroup=facts.cgroup)
+        for uid in claims
+        if (owner := state.owners.get(uid)) and owns(owner, facts) and owner.container_id != facts.id
+    }
+    return {**state.owners, **mine} if mine else state.owners
+
+
+def _shown_id(facts: Facts) -> str:
+    return facts.id if facts.id.isprintable() else ""
 
 
 def assign(state: State, found: Sequence[tuple[Facts, Use]]) -> dict[str, Use]:
@@ -127,4 +142,6 @@ def assign(state: State, found: Sequence[tuple[Facts, Use]]) -> dict[str, Use]:
 
 
 def _use(claims: Mapping[str, ClaimRecord], uids: tuple[str, ...]) -> Use:
+    if len(uids) == 1:
+        return Use(uids, claims[uids[0]].cpus)
     return Use(uids, CPUSet.union(claims[uid].cpus for uid in uids))

@@ -80,6 +80,7 @@ def synchronize(
     for facts in found:
         if facts.id in kept:
             state = state._replace(owners=claiming.bind(state, facts, kept[facts.id]))
+            state = state._replace(owners=claiming.incarnate(state, facts, kept[facts.id].claims))
     # Nothing is believed of what the runtime holds, so that all are told.
     state = derive(state._replace(exclusive=exclusive, held=dict.fromkeys(exclusive, EMPTY)))
     notes = [*_disappointed(state, wishes, kept), *_misplaced(found, exclusive)]
@@ -106,7 +107,8 @@ def create(state: State, facts: Facts) -> tuple[State, Decision]:
         if not made.wanted(container):
             problem = f"none of its CPUs {use.cpus} is on line, and none is shared: bring one back"
             return _refuse(before, "off_line", facts, problem)
-        made = made._replace(owners=claiming.bind(made, facts, use))
+        owners = claiming.bind(made, facts, use)
+        made = made if owners is made.owners else made._replace(owners=owners)
     if facts.pod_uid in made.ended:
         made = made._replace(ended=made.ended - {facts.pod_uid})
     made, answer = tell(made)
@@ -119,9 +121,11 @@ def created(state: State, facts: Facts) -> State:
     """The runtime has stored the container: it takes updates now, and what the answer to its creation said was done.
     Its own cpuset is what the runtime says: another plugin may have had its way."""
     creation = state.creating.get(facts.id)
-    if creation is not None:
-        return confirm(store(state, creation.container, facts.cpus), creation.answer)
-    return _seen(state, facts, facts.cpus)
+    if creation is None:
+        return _seen(state, facts, facts.cpus)
+    if creation.container.claims:
+        state = state._replace(owners=claiming.incarnate(state, facts, creation.container.claims))
+    return confirm(store(state, creation.container, facts.cpus), creation.answer)
 
 
 def update(state: State, facts: Facts, requested: CPUSet | None) -> tuple[State, Decision]:
