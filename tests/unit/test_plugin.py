@@ -292,3 +292,12 @@ def test_locks_are_taken_anew_when_their_directory_was_removed_and_made_again(ma
     assert [held_by_other(lock) for lock in locks] == [False, False]
     rig.plugin.look()
     assert [held_by_other(lock) for lock in locks] == [True, True]
+
+
+@pytest.mark.fault("N11")
+def test_pods_of_virtual_machines_are_pinned_as_all_others(machine: Machine) -> None:
+    claim = machine.prepare(record("A", "0,8"))
+    rig = Rig(machine)
+    pod = pb.PodSandbox(id="vm", uid="vm", name="vm", namespace="default", runtime_handler="kata")
+    assert rig.create("c1", pod, env_of(claim)) == "0,8"
+    assert rig.create("s1", pod) == "1-7,9-15"
