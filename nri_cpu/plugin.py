@@ -58,6 +58,7 @@ class Plugin:
         self._later = later
         self._in_runtime = False
         self._misconfigured = False
+        self._missing = False  # the checkpoint can't be read
         self._untold: list[Callable[[], None]] = []
         self._chores_due = False
         self._runtime = "the runtime"
@@ -100,11 +101,15 @@ class Plugin:
         online = self._files.online()
         if checkpoint is None and online is self._state.online:
             return
+        if checkpoint is not None and self._missing:
+            self._missing = False
+            self._later(0, partial(logger.info, "{} is good again", self._files.places.checkpoint))
         before = self._state
         self._state = events.follow(before, online, checkpoint)
         self._later(0, partial(self._tell_change, before, self._state))
 
     def _miss(self, error: CheckpointError, level: str) -> None:
+        self._missing = True
         self.counts["checkpoint_unreadable"] += 1
         kept = "what it last said holds" if self._state.claims_known else "no claim is known"
         self._later(0, partial(logger.log, level, "{}; until then {}", error, kept))
@@ -239,7 +244,7 @@ class Plugin:
 
     def _tell_change(self, before: State, now: State) -> None:
         if before.pool != now.pool:
-            logger.info("shared pool is now {}, was {}", now.pool or "empty", before.pool or "empty")
+            logger.info("shared pool: {}, before: {}", now.pool or "empty", before.pool or "empty")
         if now.reserved != self._own_reserved and self._own_reserved and now.reserved != before.reserved:
             self.counts["reserved_differ"] += 1
             logger.warning(

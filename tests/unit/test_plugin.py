@@ -225,6 +225,10 @@ def test_a_checkpoint_that_is_not_there_yet_is_news_and_one_that_vanishes_an_err
     rig.plugin.follow()
     rig.clock.tick()
     assert [line.split()[0] for line in log if "does not exist" in line] == ["INFO", "ERROR"]
+    machine.write()
+    rig.plugin.follow()
+    rig.clock.tick()
+    assert any("is good again" in line for line in log)
 
 
 def test_env_that_would_take_long_to_read_is_refused_unread(machine: Machine) -> None:

@@ -1,5 +1,6 @@
 """Promises of claims from the API server: one GET with a time limit, and a claim error for whatever goes wrong."""
 
+import gc
 import socket
 import threading
 import time
@@ -180,11 +181,12 @@ def test_a_kept_connection_has_the_time_limit_too(
 def test_the_time_limit_costs_no_descriptors(server: FakeApiServer, tmp_path: Path) -> None:
     server.put(manifest())
     source = ApiServer(server.kubeconfig(tmp_path), "dra-cpu/test")
+    gc.collect()  # descriptors that other tests left to it are not to go while these are counted
     counts = []
-    for _ in range(5):
+    for _ in range(20):
         source.reader(time.monotonic() + 30)(REF)
         counts.append(len(list(Path("/proc/self/fd").iterdir())))
-    assert counts[0] == counts[-1]
+    assert counts[-1] <= counts[0]
 
 
 def test_without_time_left_nothing_is_asked(server: FakeApiServer, tmp_path: Path) -> None:
