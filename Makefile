@@ -19,21 +19,21 @@ test: check test-node ## everything
 
 check: lint types layers proto unit ## lint, types, layers, generated code, unit, property and protocol tests
 
-lint: $(VENV)/ready
+lint: $(VENV)/ready ## style and form, of the Go programs too
 	ruff check .
 	ruff format --check .
 	hack/nri-runtime check
 
-types: $(VENV)/ready
+types: $(VENV)/ready ## mypy, strict
 	mypy
 
-layers: $(VENV)/ready
+layers: $(VENV)/ready ## lower layers import no higher ones
 	lint-imports
 
 proto: $(VENV)/ready ## regenerate generated code; fails when that changes anything
 	hack/proto
 
-unit: $(VENV)/ready
+unit: $(VENV)/ready ## unit, property and protocol tests, with coverage
 	hack/nri-runtime build
 	pytest -n 2 -m 'not node' --cov --cov-report=term:skip-covered tests
 
