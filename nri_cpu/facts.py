@@ -3,6 +3,7 @@ anything, above all the pod of a container that is going away."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from nri_cpu.checkpoint.cdi import CPUSET_ENV, PREPARATION_ENV
@@ -34,12 +35,20 @@ def facts(pod: PodSandbox, container: Container) -> Facts:
         container.pod_sandbox_id or pod.id,
         namespace,
         pod_name,
-        tuple([entry for entry in container.env if entry.startswith(_PREFIXES)]),
+        _claim_env(container.env),
         cpus(linux.resources.cpu.cpus),
         cgroup,
         container.created_at,
         tuple([device.name for device in devices]) if devices else (),
     )
+
+
+def _claim_env(env: Sequence[str]) -> tuple[str, ...]:
+    """The entries that name claims. Most containers have none, which one look at the whole tells fastest."""
+    text = "\0".join(env)
+    if CPUSET_ENV not in text and PREPARATION_ENV not in text:
+        return ()
+    return tuple([entry for entry in env if entry.startswith(_PREFIXES)])
 
 
 def pod_uid(pod: PodSandbox) -> str:

@@ -118,7 +118,7 @@ class Running:
 def running(side: Side, version: str, pods: int, containers: int) -> Iterator[Running]:
     """Start a runtime with that many made-up pods, of that many containers each, and the side's plugin in it."""
     side.prepare([])
-    with NriRuntime(version, pods=pods, containers=containers) as runtime:
+    with NriRuntime(version, pods=pods, containers=containers, id_bytes=64) as runtime:
         started = time.time_ns()
         with Plugin(side.command(runtime), side.environment()) as plugin:
             yield Running(side, runtime, plugin, started)
