@@ -226,8 +226,13 @@ def _source(settings: Settings) -> ClaimSource:
         for problem in source.read()[1]:
             logger.warning("in {}: {}", settings.claims_dir, problem)
         return source
-    from dra.kube import ApiServer, CredentialsError
-
+    try:
+        from dra.kube import ApiServer, CredentialsError
+    except ModuleNotFoundError as error:  # of its own or of the client's needs
+        raise UsageError(
+            f"claims come from the API server, but Python's package {error.name} is not there: install the "
+            "Kubernetes client (pip install kubernetes), or read claims from files with --claims-dir"
+        ) from None
     try:
         return ApiServer(settings.kubeconfig, f"dra-cpu/{__version__}")
     except CredentialsError as error:

@@ -208,6 +208,7 @@ def _configuration(kubeconfig: Path | None) -> Any:
         if kubeconfig is None:
             loaders.load_incluster_config(client_configuration=configuration)
         else:
+            kubeconfig.stat()  # of a missing file the loader says that its content is wrong
             loaders.load_kube_config(str(kubeconfig), client_configuration=configuration)
     except Exception as error:  # the loaders raise what their parsers raise
         if kubeconfig is None:

@@ -33,6 +33,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but what is unknown after a command is refused by that command's own parser."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
     def error(self, message: str) -> NoReturn:
         shown = "".join(char if char.isprintable() else "?" for char in message)
         self.exit(2, f"{self.prog}: {shown}; {self.prog} --help tells what there is\n")

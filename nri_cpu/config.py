@@ -234,7 +234,8 @@ def _one_of(*words: str) -> Callable[[_Scalar], str]:
     def read(value: _Scalar) -> str:
         text = _text(value)
         if text not in words:
-            raise _Wrong(f"{quote(text)} is not {' or '.join(words)}; {_guess(text, words) or 'write one of them'}")
+            way_out = f"write {words[0]}" if len(words) == 1 else _guess(text, words) or "write one of them"
+            raise _Wrong(f"{quote(text)} is not {' or '.join(words)}; {way_out}")
         return text
 
     return read

@@ -12,6 +12,9 @@ from nri_cpu.checkpoint.model import ClaimRecord, DeviceAllocation
 from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.model import Topology
 
+# Devices that an error names. In individual mode there are as many as CPUs.
+_SHOWN_DEVICES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -114,7 +117,10 @@ def _why(node: Node, name: str) -> str:
     for device in everything:
         if device.name == name:
             return f"all its CPUs ({device.cpus}) are reserved"
-    return f"the node has {len(node.devices[node.mode])} devices, and no CPU on line by that name"
+    names = list(node.devices[node.mode])
+    shown = ", ".join(names[:_SHOWN_DEVICES]) or "none"
+    rest = f" and {len(names) - _SHOWN_DEVICES} more" if len(names) > _SHOWN_DEVICES else ""
+    return f"there are {shown}{rest}"
 
 
 def _individual(

@@ -78,6 +78,10 @@ def test_json_is_yaml_too() -> None:
     )
 
 
+def test_where_one_word_is_right_it_is_named() -> None:
+    assert problem("apiVersion: v1") == "c.yaml:1: apiVersion: 'v1' is not v1alpha1; write v1alpha1"
+
+
 @pytest.mark.fault("A34")
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     text = """\

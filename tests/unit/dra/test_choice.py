@@ -1,5 +1,7 @@
 """Promises of the choice: disjoint, exact, and a refusal that names the device and the numbers."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,7 +146,12 @@ def test_a_device_whose_cpu_is_reserved_now_is_refused() -> None:
 @pytest.mark.parametrize("name", ["cpudev099", "cpudevnuma001", "", "../x"])
 def test_an_unknown_device_is_refused(name: str) -> None:
     claim = Claim(UID, "default", "one", (Result("cpus", NODE, name, consumed_cpus=1),))
-    assert f"device {name} does not exist on this node" in refusal(node(t1()), claim)
+    assert f"device {name} does not exist on this node: there are cpudevnuma000" in refusal(node(t1()), claim)
+
+
+def test_of_many_devices_an_error_names_the_first_ones() -> None:
+    text = refusal(node(t1(), INDIVIDUAL), individual(99))
+    assert re.search(r"there are (cpudev\d{3}, ){7}cpudev\d{3} and \d+ more$", text)
 
 
 @pytest.mark.fault("H1")

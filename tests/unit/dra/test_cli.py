@@ -252,7 +252,7 @@ def outcome(companion: Companion, capsys: pytest.CaptureFixture[str], *arguments
         (["--claims", "x"], "unrecognized arguments: --claims x"),
         (["--claims-dir", "/nowhere"], "the claims directory /nowhere can't be read: No such file or directory"),
         (["--claims-dir", "/", "--kubeconfig", "x"], "--claims-dir and --kubeconfig exclude each other"),
-        (["--kubeconfig", "/nowhere"], "--kubeconfig /nowhere can't be used: "),
+        (["--kubeconfig", "/nowhere"], "--kubeconfig /nowhere can't be used: [Errno 2] No such file or directory"),
         (["--config", "/nowhere"], "/nowhere: can't be read: No such file or directory"),
         (["--v", "x"], "argument -v/--v: invalid int value: 'x'"),
     ],
@@ -264,6 +264,27 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
     assert code == 2
     assert text.startswith("dra-cpu")
     assert message in text
+
+
+@pytest.mark.parametrize("package", ["kubernetes", "urllib3"])
+def test_a_missing_kubernetes_client_is_one_line_with_the_way_out(
+    companion: Companion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "dra.kube", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it is a ModuleNotFoundError
+    code, text = outcome(companion, capsys)
+    assert code == 2
+    assert f"package {package} is not there: install the Kubernetes client" in text
+    assert "--claims-dir" in text
+
+
+@pytest.mark.parametrize("arguments", [["--unknown"], ["--log-format", "xml"]])
+def test_what_is_wrong_after_run_points_at_the_help_of_run(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", *arguments])
+    assert "; dra-cpu run --help tells what there is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
