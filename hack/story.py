@@ -7,7 +7,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hack.node.cri.client import Container, Cri, CriError
@@ -15,7 +15,7 @@ from hack.node.errors import NodeError
 from hack.node.launch import start
 from hack.node.node import Node
 from hack.product import Claim, Product, first_instruction
-from nri_cpu.cpuset import CPUSet
+from nri_cpu.cpuset import EMPTY, CPUSet
 
 # Programs for the node: what machine it is, and a picture of who has which CPU.
 _FACTS = """
@@ -72,8 +72,11 @@ class Story:
 
     def shared_pods(self) -> None:
         self.others += [self.pod(name) for name in ("web", "batch")]
+        online = self.node.online_cpus()
+        self.in_place()
+        self.check("the shared pool", self.pool(), online)
         self.tell(
-            f"Two pods without a claim run, each on all CPUs: {self.pool()}.\n"
+            f"Two pods without a claim run, each on all CPUs: {online}.\n"
             "In the picture a line is a NUMA node, a letter is a CPU, and letters side by side are one core."
         )
         self.picture()
@@ -85,25 +88,34 @@ class Story:
             devices = self.product.prepare(claim)
             took = (time.monotonic() - begin) * 1e3
             got = self.product.cpus_of(claim)
+            self.check(f"number of CPUs of claim {name}", len(got), cpus)
+            self.check(
+                f"CPUs of claim {name} that are not of NUMA node {numa_node}", got - self.numa_node(numa_node), EMPTY
+            )
             self.tell(f"Claim {name}: {cpus} CPUs of NUMA node {numa_node}. Prepared in {took:.0f} ms, it has {got}.")
             container = self.pod(f"{name}-pod", devices)
             first = first_instruction(self.cri, container)
             self.check(f"first instruction of {name}-pod", first, got)
             self.owners[letter] = Owner(claim, devices, container)
-            self.tell(f"Pod {name}-pod runs with it. Its first instruction found Cpus_allowed_list: {first}")
+            self.in_place()
+            self.tell(
+                f"Pod {name}-pod runs with it. Its first instruction found Cpus_allowed_list: {first}\n"
+                f"The running pods without a claim have moved by now, to {self.pool()}."
+            )
         self.others.append(self.pod("late"))
-        self.tell(f"One more pod without a claim starts. All such pods now run on {self.pool()}:")
+        self.in_place()
+        self.tell(f"One more pod without a claim starts, and runs where the others are: on {self.pool()}.")
         self.picture()
 
     def a_thief(self) -> None:
         owner = self.owners["T"]
         before = self.lives()
         sandbox = self.cri.sandbox("thief")
-        self.tell("A second pod asks for the claim trading. The kubelet would show this:")
-        self.refused(lambda: self.cri.container(sandbox, "main", cdi_devices=owner.devices))
+        error = self.refused(lambda: self.cri.container(sandbox, "main", cdi_devices=owner.devices))
+        self.tell(f"A second pod asks for the claim trading. What the kubelet shows of it ends so:\n{error}")
         variable = {f"DRA_CPUSET_{owner.claim.uid}": str(self.product.cpus_of(owner.claim))}
-        self.tell("It tries again with the claim's variable written by hand:")
-        self.refused(lambda: self.cri.container(sandbox, "main", env=variable))
+        error = self.refused(lambda: self.cri.container(sandbox, "main", env=variable))
+        self.tell(f"It tries again with the claim's variable written by hand:\n{error}")
         self.cri.remove_sandbox(sandbox)
         self.check("processes and CPUs of all containers", self.lives(), before)
 
@@ -128,7 +140,10 @@ class Story:
         owner = self.owners.pop("T")
         self.cri.remove_sandbox(owner.container.sandbox)
         self.product.unprepare(owner.claim)
+        left = {owner.claim.uid for owner in self.owners.values()}
+        self.check("prepared claims", set(self.product.checkpoint().claims), left)
         self.others.append(self.pod("last"))
+        self.in_place()
         self.tell(f"Pod trading-pod is gone and its claim released. With the next container all share {self.pool()}:")
         self.picture()
 
@@ -142,32 +157,42 @@ class Story:
         if found != expected:
             raise NotTrueError(f"{what}: {found}, and not {expected}")
 
-    def refused(self, attempt: Callable[[], object]) -> None:
-        """Show the error of an attempt that must fail, with the claim's name."""
+    def refused(self, attempt: Callable[[], object]) -> str:
+        """The error of an attempt that must fail with the claim's name: its end, which is our own."""
         try:
             attempt()
         except CriError as error:
             self.check("the claim's name in the error", "default/trading" in error.text, True)
-            show("\n".join(textwrap.wrap(error.text.rpartition("desc = ")[2], 90)))
-            return
+            own = error.text.rpartition("desc = ")[2]
+            return "\n".join(textwrap.wrap(own, 90, break_on_hyphens=False))
         raise NotTrueError("the container was created")
 
-    def picture(self) -> None:
-        """Who may run where, by /proc/<pid>/status of every container; fails where two claims, or a claim and anybody
-        else, meet."""
+    def in_place(self) -> dict[int, str]:
+        """By CPU: the letter of the claim that has it, by /proc/<pid>/status of every container. Raises NotTrueError
+        where two claims, or a claim and anybody else, meet, and where anybody is not where it belongs."""
         allowed = self.product.allowed(self.cri, self.containers())
         who: dict[int, str] = {}
-        legend: dict[str, str] = {}
         for letter, owner in self.owners.items():
             name, found = owner.container.sandbox.name, allowed[owner.container.id]
             self.check(f"CPUs of {name}", found, self.product.cpus_of(owner.claim))
-            legend[letter] = f"claim {owner.claim.name}, pod {name}"
             for cpu in found:
                 self.check(f"owners of CPU {cpu}", who.get(cpu, letter), letter)
                 who[cpu] = letter
+        pool = self.pool()
         for container in self.others:
-            self.check(f"CPUs of {container.sandbox.name}", allowed[container.id], self.pool())
+            self.check(f"CPUs of {container.sandbox.name}", allowed[container.id], pool)
+        return who
+
+    def picture(self) -> None:
+        """Show who may run where; checked as by `in_place`."""
+        who = self.in_place()
+        owners = self.owners.items()
+        legend = {letter: f"claim {owner.claim.name}, pod {owner.container.sandbox.name}" for letter, owner in owners}
         show(self.node.run(["python3", "-c", _PICTURE, json.dumps([who, legend])], timeout=120).stdout.decode())
+
+    def numa_node(self, number: int) -> CPUSet:
+        """The CPUs of a NUMA node, by the machine's own sysfs."""
+        return CPUSet.parse(self.node.read(f"/sys/devices/system/node/node{number}/cpulist").decode())
 
     def pool(self) -> CPUSet:
         """Where containers without a claim must be: all CPUs on line but those of prepared claims."""
@@ -206,8 +231,17 @@ def show(text: str) -> None:
         print(textwrap.indent(text.rstrip("\n"), " " * 10), flush=True)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
+    if arguments:
+        asked = arguments[0] in ("-h", "--help")
+        print(
+            "usage: hack/demo, without arguments:",
+            "claims on a real node, each line checked. Or: make demo",
+            file=sys.stdout if asked else sys.stderr,
+        )
+        return 0 if asked else 2
     clock = Clock()
+    print("Seconds are those of each step. The machine is emulated: real ones are faster.", flush=True)
     try:
         with start(report=clock.tell) as node, node.cri() as cri:
             story = Story(node, cri, clock)
@@ -222,9 +256,13 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    clock.tell(f"Every line was checked by the node's own /proc. The node is gone. {clock.total:.0f} s in all.")
+    clock.tell(
+        "The node is gone. What the lines say of CPUs was checked on it first: where each container may run\n"
+        "by the kernel's /proc, NUMA nodes and CPUs on line by its sysfs, claims by the checkpoint.\n"
+        f"{clock.total:.0f} s in all."
+    )
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

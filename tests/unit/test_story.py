@@ -27,6 +27,18 @@ def test_what_is_not_true_or_fails_is_one_line_and_exit_code_1(
     assert capsys.readouterr().err == f"demo: {error}\n"
 
 
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("-h", 0), ("--fast", 2)])
+def test_an_argument_gets_one_line_of_help_and_runs_nothing(
+    argument: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(story, "start", lambda **_: pytest.fail("it ran"))
+    assert story.main([argument]) == code
+    out, err = capsys.readouterr()
+    assert (out + err).startswith("usage: hack/demo")
+    assert (out + err).count("\n") == 1
+    assert bool(out) == (code == 0)
+
+
 def container(name: str) -> Any:
     return SimpleNamespace(id=name, sandbox=SimpleNamespace(name=name))
 
