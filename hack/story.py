@@ -1,4 +1,4 @@
-"""The demo: a real node in a box, claims, pods, a thief, a crash. Each line is checked by the node's own /proc."""
+"""The demo: a real node in a box, claims, pods, a thief, a crash. What it says of CPUs is checked on the node first."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         asked = arguments[0] in ("-h", "--help")
         print(
             "usage: hack/demo, without arguments:",
-            "claims on a real node, each line checked. Or: make demo",
+            "claims on an emulated node, checked there. Or: make demo",
             file=sys.stdout if asked else sys.stderr,
         )
         return 0 if asked else 2
