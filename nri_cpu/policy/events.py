@@ -170,8 +170,7 @@ def heard(state: State) -> State:
 
 def disconnected(state: State) -> State:
     """The connection is lost: no answer under way is known to have arrived. The next Synchronize tells what is."""
-    creating = {container_id: creation._replace(answer=None) for container_id, creation in state.creating.items()}
-    return state._replace(creating=creating, sent=None)
+    return state._replace(sent=None)
 
 
 def _track(facts: Facts, use: Use) -> Container:

@@ -183,6 +183,16 @@ def test_a_claim_prepared_anew_has_no_owner() -> None:
     assert desk.create(container("c3", pod="p3", claims=(claim,))).refusal, "the old preparation proves nothing"
 
 
+def test_a_claim_that_was_unprepared_and_prepared_anew_between_two_looks_has_no_owner() -> None:
+    desk = Desk()
+    claim = desk.prepare("A", "0,8")
+    desk.create(container("c1", claims=(claim,)))
+    desk.stop("c1")
+    again = desk.prepare("A", "0,8", preparation="cd" * 16)
+    assert desk.state.owners == {}
+    assert str(desk.create(container("c2", pod="p2", claims=(again,))).adjust) == "0,8"
+
+
 @pytest.mark.fault("K2")
 def test_a_claim_waits_while_a_container_of_another_claim_still_runs_on_its_cpus() -> None:
     desk = Desk()
