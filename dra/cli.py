@@ -22,6 +22,7 @@ from dra.prepare.start import recover
 from nri_cpu import __version__
 from nri_cpu.checkpoint.boot import boot_id
 from nri_cpu.checkpoint.errors import CheckpointError
+from nri_cpu.checkpoint.locks import SYNCHRONIZED
 from nri_cpu.command import (
     CDI_DIRECTORY,
     CHECKPOINT,
@@ -175,7 +176,7 @@ def run(settings: Settings, wait: Callable[[], None]) -> None:
         node,
         source,
         ledger,
-        synchronized=settings.checkpoint.with_name("synchronized.lock") if settings.require_plugin else None,
+        synchronized=settings.checkpoint.with_name(SYNCHRONIZED) if settings.require_plugin else None,
         online=lambda: read_online(settings.host),
     )
     server = UnixServer(settings.socket, [DRAService(preparer).handler()])

@@ -17,6 +17,7 @@ from hack.node.cri.client import Container, Cri
 from hack.node.errors import ChannelError, NodeError
 from hack.wait import wait_until
 from nri_cpu.checkpoint.codec import checkpoint_from_bytes
+from nri_cpu.checkpoint.locks import SYNCHRONIZED
 from nri_cpu.checkpoint.model import Checkpoint
 from nri_cpu.cpuset import CPUSet
 
@@ -99,7 +100,7 @@ class Product:
 
     def plugin_is_in_the_runtime(self) -> bool:
         """By the lock that nri-cpu holds while it is."""
-        lock = f"{STATE}/synchronized.lock"
+        lock = f"{STATE}/{SYNCHRONIZED}"
         return self.box.run(f"test -e {lock} && ! flock -n -s {lock} true", check=False).code == 0
 
     def wait_for_plugin(self) -> None:

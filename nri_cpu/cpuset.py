@@ -13,6 +13,9 @@ from functools import lru_cache
 # The largest NR_CPUS that any architecture's Kconfig allows is 8192 (x86 MAXSMP, powerpc).
 MAX_CPUS = 8192
 
+# Characters, with room to spare for a newline: the longest canonical list is every other one of MAX_CPUS.
+MAX_TEXT = 24576
+
 # Eight digits are more than any id needs, and keep int() cheap on hostile text.
 _PART = re.compile(r"([0-9]{1,8})(?:-([0-9]{1,8}))?")
 

@@ -20,15 +20,12 @@ from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
 from nri_cpu.checkpoint.files import ensure_directory, read_owners
 from nri_cpu.checkpoint.files import replace as replace_file
 from nri_cpu.checkpoint.follow import CheckpointFile
-from nri_cpu.checkpoint.locks import FileLock
+from nri_cpu.checkpoint.locks import RUNNING, SYNCHRONIZED, FileLock
 from nri_cpu.checkpoint.model import ClaimRecord, Owner, Owners
 from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT
 from nri_cpu.config import Config
-from nri_cpu.cpuset import CPUSet, CPUSetError
+from nri_cpu.cpuset import MAX_TEXT, CPUSet, CPUSetError
 from nri_cpu.topology import read_online
-
-# The longest list of CPUs that a kernel shows: every other one of 8192, in bytes.
-_LONGEST_LIST = 24576
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class Places:
     @property
     def running_lock(self) -> Path:
         """Held by the one nri-cpu that is connected."""
-        return self.checkpoint.with_name("nri-cpu.lock")
+        return self.checkpoint.with_name(RUNNING)
 
 
 class Files:
@@ -63,7 +60,7 @@ class Files:
         ensure_directory(places.checkpoint.parent)
         self.checkpoint = CheckpointFile(places.checkpoint)
         self.running = FileLock(places.running_lock)
-        self.synchronized = FileLock(places.checkpoint.with_name("synchronized.lock"))
+        self.synchronized = FileLock(places.checkpoint.with_name(SYNCHRONIZED))
         self._owners = places.checkpoint.with_name("owners.json")
         self._boot_id = boot_id(places.host)
         self._online_path = os.fspath(places.host / "sys/devices/system/cpu/online")
@@ -91,7 +88,7 @@ class Files:
         try:
             if self._online_file is None:
                 self._online_file = os.open(self._online_path, os.O_RDONLY | os.O_CLOEXEC)
-            text = os.pread(self._online_file, _LONGEST_LIST, 0)
+            text = os.pread(self._online_file, MAX_TEXT, 0)
             if text != self._online_text:
                 self._take_online(text)
         except (OSError, CPUSetError) as error:

@@ -173,7 +173,7 @@ class Plugin:
         self._state = events.heard(self._state)
         if event == POST_CREATE_CONTAINER and container is not None:
             self._state = events.created(self._state, facts(pod, container))
-            self._settle(Decision())
+            self._settle(events.NO_CHANGE)
         elif event == REMOVE_CONTAINER and container is not None:
             self._state = drop(self._state, container.id)
         elif event in (STOP_POD_SANDBOX, REMOVE_POD_SANDBOX):
@@ -217,8 +217,7 @@ class Plugin:
 
     def _hear(self) -> None:
         self.follow()
-        if self._state.sent:
-            self._state = events.heard(self._state)
+        self._state = events.heard(self._state)
 
     def _settle(self, decision: Decision) -> None:
         """What an answer leaves to do. owners.json waits too, since a hook does not write: owners that a crash in

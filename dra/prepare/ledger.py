@@ -29,7 +29,7 @@ from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.errors import CheckpointError, Corrupt, TooNew
 from nri_cpu.checkpoint.files import move_aside, write_durably
 from nri_cpu.checkpoint.follow import CheckpointFile
-from nri_cpu.checkpoint.locks import FileLock
+from nri_cpu.checkpoint.locks import SERIALIZE, FileLock
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 
 # Another instance holds the lock for one transaction, which takes milliseconds.
@@ -202,7 +202,7 @@ class Ledger:
 @contextlib.contextmanager
 def exclusive(checkpoint: Path) -> Iterator[None]:
     """Holds the serialize.lock beside the checkpoint; raises ClaimError when another instance keeps it."""
-    path = checkpoint.with_name("serialize.lock")
+    path = checkpoint.with_name(SERIALIZE)
     lock = FileLock(path)
     ends = time.monotonic() + LOCK_WAIT
     while not lock.acquire():

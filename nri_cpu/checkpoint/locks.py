@@ -16,6 +16,11 @@ from pathlib import Path
 
 from nri_cpu.checkpoint.errors import CheckpointUnreadable, CheckpointUnwritable
 
+# Their names, which both processes go by.
+RUNNING = "nri-cpu.lock"
+SERIALIZE = "serialize.lock"
+SYNCHRONIZED = "synchronized.lock"
+
 
 class FileLock:
     """An exclusive lock on the file at `path`, which is made (mode 0600) when it is not there."""

@@ -27,9 +27,10 @@ NOTHING = Use()
 
 def wish(state: State, facts: Facts) -> Use | str:
     """The claims that the container's env proves, or why it proves nothing of what it names."""
-    if not facts.env:
-        return NOTHING
-    said = proof.mentions(facts.env)
+    return _wish(state, facts, proof.mentions(facts.env)) if facts.env else NOTHING
+
+
+def _wish(state: State, facts: Facts, said: Mapping[str, proof.Mention]) -> Use | str:
     for uid, mention in said.items():
         if uid not in state.claims and not state.claims_known:
             return f"claim {uid} can't be looked up: the checkpoint of prepared claims can't be read"
@@ -44,12 +45,14 @@ def wish_of_running(state: State, facts: Facts) -> Use | str:
     It may have been made by dra-driver-cpu, whose claims have no preparation: then its env and its cpuset must equal
     the records. A user can write the one and not the other.
     """
+    if not facts.env:
+        return NOTHING
     said = proof.mentions(facts.env)
     if said and all(proof.without_preparation(mention, state.claims.get(uid)) for uid, mention in said.items()):
         use = _use(state.claims, tuple(said))
         if use.cpus == facts.cpus:
             return use
-    return wish(state, facts)
+    return _wish(state, facts, said)
 
 
 def objection(state: State, facts: Facts, use: Use) -> str:

@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 from nri_cpu.checkpoint.cdi import CPUSET_ENV, PREPARATION_ENV, claim_device_name, qualified
 from nri_cpu.checkpoint.model import ClaimRecord
-from nri_cpu.cpuset import CPUSet, CPUSetError
+from nri_cpu.cpuset import MAX_TEXT, CPUSet, CPUSetError
 
-# The longest canonical list of CPUs is every other one of 8192; longer text is no cpuset that anybody prepared, and
-# would take long to read under the runtime's lock.
-_LONGEST_LIST = 24576
-# A variable that comes this often is an attempt at the same.
+# A variable that comes more often would, as one that is longer than any cpuset, take long to read under the runtime's
+# lock.
 _MOST_ENTRIES = 8
 
 # Other suffixes are none of our business: users may call a variable DRA_CPUSET_ASSIGNED (known fault B12).
@@ -93,7 +91,7 @@ _WAY_OUT = "name the claim in the container's resources.claims, and don't set th
 def _malformed(text: str | None) -> str:
     if text is None:
         return "has no value"
-    if len(text) > _LONGEST_LIST:
+    if len(text) > MAX_TEXT:
         return f"is malformed ({len(text)} characters are no list of CPUs)"
     if not text:
         return "is empty"
