@@ -1,5 +1,15 @@
 """Choosing CPUs: `allocate(topology, free, count, options)`. Pure: same input, same output, nothing else looked at."""
 
-from dra.allocation.packed import AllocationError, AllocationOptions, allocate
+from dra.allocation.errors import AllocationError, SMTAlignmentError
+from dra.allocation.options import AllocationOptions, NumaNodes, OptionsError, Strategy
+from dra.allocation.packed import allocate
 
-__all__ = ["AllocationError", "AllocationOptions", "allocate"]
+__all__ = [
+    "AllocationError",
+    "AllocationOptions",
+    "NumaNodes",
+    "OptionsError",
+    "SMTAlignmentError",
+    "Strategy",
+    "allocate",
+]

@@ -12,20 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dra.allocation.errors import AllocationError
+from dra.allocation.options import AllocationOptions
 from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.model import CoreType, Topology
-
-
-class AllocationError(ValueError):
-    """The request can't be met; the message says what was asked and what was there."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllocationOptions:
-    """How to choose. `align_l3`: keep a request inside one L3 group where it fits (fault U2)."""
-
-    align_l3: bool = True
-
 
 # Smaller is better: NUMA nodes touched, L3 groups touched if aligned, core types mixed, cores broken (levels 2-5).
 _Score = tuple[int, ...]

@@ -84,6 +84,10 @@ class Topology:
             offline_nodes=MappingProxyType(dict(offline_nodes or {})),
         )
 
+    def __hash__(self) -> int:
+        """Cheap: topologies that differ and have the same online CPUs are rare."""
+        return hash(self.online)
+
     @property
     def smt_enabled(self) -> bool:
         """Whether any core has more than one online thread."""
