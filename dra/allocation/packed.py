@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dra.allocation.errors import AllocationError
+from dra.allocation.errors import SMTAlignmentError
+from dra.allocation.machine import Machine
 from dra.allocation.options import AllocationOptions
 from nri_cpu.cpuset import EMPTY, CPUSet
-from nri_cpu.topology.model import CoreType, Topology
 
 # Smaller is better: NUMA nodes touched, L3 groups touched if aligned, core types mixed, cores broken (levels 2-5).
 _Score = tuple[int, ...]
@@ -27,31 +27,35 @@ class _Chosen:
     score: _Score
 
 
-def allocate(topology: Topology, free: CPUSet, count: int, options: AllocationOptions | None = None) -> CPUSet:
-    """Exactly `count` CPUs out of `free`; raises AllocationError when there are fewer, or `count` is not positive.
+def packed(machine: Machine, free: int, count: int, options: AllocationOptions) -> int:
+    """Exactly `count` CPUs (1 or more) out of `free` (at least as many, all of the machine).
 
-    CPUs of `free` that the topology doesn't have (they came on line after it was read) are not taken.
+    Raises SMTAlignmentError with full physical cores when whole free cores can't give that number.
     """
-    known = free & topology.online
-    if count < 1:
-        raise AllocationError(f"{count} CPUs requested: the number must be positive")
-    if count > len(known):
-        raise AllocationError(f"{count} CPUs requested, {len(known)} free" + (f" ({known})" if known else ""))
-    levels = [tuple(topology.sockets.values()), tuple(topology.nodes.values())]
-    if (options or AllocationOptions()).align_l3:
-        levels.append(topology.l3_groups)
-    return _Packing(topology, levels).choose(known, count, 0).cpus
+    if options.full_physical_cores:
+        free = sum(core for core in machine.cores if not core & ~free)
+        if (
+            count > free.bit_count()
+            or not _whole_cores(Counter(c.bit_count() for c in machine.cores if c & free), count).total()
+        ):
+            raise SMTAlignmentError(f"{count} CPUs requested: {free.bit_count()} CPUs on whole free cores")
+    levels = [tuple(map(_set, machine.sockets)), tuple(map(_set, machine.nodes))]
+    if options.align_l3:
+        levels.append(tuple(map(_set, machine.l3_groups)))
+    return _Packing(machine, levels).choose(_set(free), count, 0).cpus.mask
+
+
+def _set(mask: int) -> CPUSet:
+    return CPUSet.from_mask(mask)
 
 
 class _Packing:
     """One call's view of the machine: the levels from outer to inner, and cores at the bottom."""
 
-    def __init__(self, topology: Topology, levels: Sequence[Sequence[CPUSet]]) -> None:
-        self._topology = topology
+    def __init__(self, machine: Machine, levels: Sequence[Sequence[CPUSet]]) -> None:
+        self._cores = tuple(map(_set, machine.cores))
         self._levels = levels
-        self._types = [
-            CPUSet(cpu.id for cpu in topology.cpus.values() if cpu.core_type is core_type) for core_type in CoreType
-        ]
+        self._types = tuple(map(_set, machine.types))
 
     def choose(self, free: CPUSet, count: int, level: int) -> _Chosen:
         """The choice out of `free`, which lies inside one object of the level above."""
@@ -76,7 +80,7 @@ class _Packing:
 
     def _take(self, free: CPUSet, count: int) -> CPUSet:
         """As many whole cores as possible, at most one core broken, and none where that can be (faults R12, U6)."""
-        cores = [core for core in self._topology.cores if not core.isdisjoint(free)]
+        cores = [core for core in self._cores if not core.isdisjoint(free)]
         whole = sorted((core for core in cores if core <= free), key=_order)
         partial = sorted((core & free for core in cores if not core <= free), key=_order)
         chosen = EMPTY
@@ -98,7 +102,7 @@ class _Packing:
         def touched(objects: Iterable[CPUSet]) -> list[CPUSet]:
             return [part for part in objects if not part.isdisjoint(cpus)]
 
-        broken = sum(core <= free and not core <= cpus for core in touched(self._topology.cores))
+        broken = sum(core <= free and not core <= cpus for core in touched(self._cores))
         mixed = len(touched(self._types)) > 1
         # Sockets need no place here: a choice among sockets is only ever made where one is enough.
         return _Chosen(cpus, (*(len(touched(level)) for level in self._levels[1:]), int(mixed), broken))
