@@ -11,8 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import TypeVar
 
 from nri_cpu.cpuset import EMPTY, CPUSet
+
+_Key = TypeVar("_Key")
+_Name = TypeVar("_Name", int, str)
+_Value = TypeVar("_Value")
 
 
 class CoreType(StrEnum):
@@ -25,7 +30,10 @@ class CoreType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """One online CPU (hardware thread). `die` and `cluster` are -1 where there is none, `l3` is None without an L3."""
+    """One online CPU (hardware thread). `die` and `cluster` are -1 where there is none.
+
+    `l3` is the number of its L3 cache, which no other cache of the machine has, and None without an L3.
+    """
 
     id: int
     socket: int
@@ -39,9 +47,16 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The machine. Built by `Topology.of`; all sets are of online CPUs, all tuples are in order of their lowest CPU.
+    """The machine. Built by `Topology.of`. Sets are of online CPUs where nothing else is said; tuples are in order of
+    their lowest CPU, mappings in order of their keys.
 
-    `offline_nodes`: NUMA node of CPUs that are present and not on line, for those of which the kernel tells.
+    `l3_groups`: the CPUs of each L3 cache, which may be those of several NUMA nodes (sub-NUMA clustering, fake nodes);
+    CPUs of one NUMA node that have no L3 are one group. `nodes`: NUMA nodes that have online CPUs; `memory_nodes`:
+    those that have memory and no online CPU. `present`: CPUs that are plugged in; `possible`: those that ever can be.
+    `isolated`: those that the kernel's scheduler leaves alone (isolcpus). `offline_nodes`: NUMA node of CPUs that are
+    present and not on line, for those of which the kernel tells. `pcie_roots`: CPUs local to each PCIe root bus, by its
+    name (pci0000:00), on line or not. These are what firmware says of devices; where CPUs are, only `cpus` says
+    (fault C6).
     """
 
     cpus: Mapping[int, Cpu]
@@ -52,36 +67,49 @@ class Topology:
     l3_groups: tuple[CPUSet, ...]
     cores: tuple[CPUSet, ...]
     offline_nodes: Mapping[int, int] = field(default_factory=dict)
+    possible: CPUSet = EMPTY
+    isolated: CPUSet = EMPTY
+    dies: tuple[CPUSet, ...] = ()
+    memory_nodes: tuple[int, ...] = ()
+    pcie_roots: Mapping[str, CPUSet] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, cpus: Iterable[Cpu], present: CPUSet = EMPTY, offline_nodes: Mapping[int, int] | None = None
+        cls,
+        cpus: Iterable[Cpu],
+        present: CPUSet = EMPTY,
+        offline_nodes: Mapping[int, int] | None = None,
+        *,
+        possible: CPUSet = EMPTY,
+        isolated: CPUSet = EMPTY,
+        memory_nodes: Iterable[int] = (),
+        pcie_roots: Mapping[str, CPUSet] | None = None,
     ) -> Topology:
-        """The topology of these online CPUs; `present` may leave them out."""
+        """The topology of these online CPUs; `present` may leave them out, `possible` those that are present."""
         by_id = {cpu.id: cpu for cpu in sorted(cpus, key=lambda cpu: cpu.id)}
         online = CPUSet(by_id)
 
-        def grouped(key: Callable[[Cpu], object]) -> dict[object, CPUSet]:
-            groups: dict[object, list[int]] = {}
-            for cpu in by_id.values():
-                groups.setdefault(key(cpu), []).append(cpu.id)
-            return {name: CPUSet(ids) for name, ids in groups.items()}
+        def grouped(key: Callable[[Cpu], object]) -> tuple[CPUSet, ...]:
+            return tuple(_grouped(by_id.values(), key).values())
 
         def numbered(key: Callable[[Cpu], int]) -> Mapping[int, CPUSet]:
-            numbers = sorted({key(cpu) for cpu in by_id.values()})
-            groups = grouped(key)
-            return MappingProxyType({number: groups[number] for number in numbers})
+            return _ordered(_grouped(by_id.values(), key))
 
+        nodes = numbered(lambda cpu: cpu.numa_node)
         return cls(
             cpus=MappingProxyType(by_id),
             online=online,
             present=present | online,
             sockets=numbered(lambda cpu: cpu.socket),
-            nodes=numbered(lambda cpu: cpu.numa_node),
-            # CPUs of one NUMA node that have no L3 together count as one group.
-            l3_groups=tuple(grouped(lambda cpu: (cpu.socket, cpu.numa_node, cpu.l3)).values()),
-            cores=tuple(grouped(lambda cpu: (cpu.socket, cpu.die, cpu.cluster, cpu.core)).values()),
-            offline_nodes=MappingProxyType(dict(offline_nodes or {})),
+            nodes=nodes,
+            l3_groups=grouped(lambda cpu: ("node", cpu.numa_node) if cpu.l3 is None else cpu.l3),
+            cores=grouped(lambda cpu: (cpu.socket, cpu.die, cpu.cluster, cpu.core)),
+            offline_nodes=_ordered(offline_nodes or {}),
+            possible=possible | present | online,
+            isolated=isolated,
+            dies=grouped(lambda cpu: (cpu.socket, cpu.die)),
+            memory_nodes=tuple(sorted(set(memory_nodes) - set(nodes))),
+            pcie_roots=_ordered(pcie_roots or {}),
         )
 
     def __hash__(self) -> int:
@@ -92,3 +120,14 @@ class Topology:
     def smt_enabled(self) -> bool:
         """Whether any core has more than one online thread."""
         return any(len(core) > 1 for core in self.cores)
+
+
+def _grouped(cpus: Iterable[Cpu], key: Callable[[Cpu], _Key]) -> dict[_Key, CPUSet]:
+    groups: dict[_Key, list[int]] = {}
+    for cpu in cpus:
+        groups.setdefault(key(cpu), []).append(cpu.id)
+    return {name: CPUSet(ids) for name, ids in groups.items()}
+
+
+def _ordered(mapping: Mapping[_Name, _Value]) -> Mapping[_Name, _Value]:
+    return MappingProxyType({name: mapping[name] for name in sorted(mapping)})

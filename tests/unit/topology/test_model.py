@@ -53,3 +53,34 @@ def test_the_node_in_a_box_has_its_levels() -> None:
 def test_cpus_of_a_node_without_l3_are_one_group() -> None:
     cpus = [Cpu(n, 0, -1, -1, n, n // 2, None) for n in range(4)]
     assert Topology.of(cpus).l3_groups == sets("0-1", "2-3")
+
+
+def test_an_l3_of_several_nodes_is_one_group() -> None:
+    cpus = [Cpu(n, 0, -1, -1, n, n // 2, 7) for n in range(4)]
+    assert Topology.of(cpus).l3_groups == sets("0-3")
+
+
+def test_dies_are_those_of_each_socket() -> None:
+    cpus = [Cpu(n, n // 4, n // 2 % 2, -1, n, 0, None) for n in range(8)]
+    assert Topology.of(cpus).dies == sets("0-1", "2-3", "4-5", "6-7")
+
+
+def test_possible_cpus_are_at_least_those_that_are_present() -> None:
+    topology = Topology.of([Cpu(1, 0, -1, -1, 1, 0, None)], CPUSet([0, 1]))
+    assert topology.possible == topology.present == CPUSet([0, 1])
+    assert Topology.of([], CPUSet([0]), possible=CPUSet([3])).possible == CPUSet([0, 3])
+
+
+def test_nodes_with_cpus_are_no_memory_nodes_and_mappings_are_in_order() -> None:
+    topology = Topology.of(
+        [Cpu(0, 0, -1, -1, 0, 1, None)],
+        memory_nodes=[2, 1, 0],
+        pcie_roots={"pci0000:80": CPUSet([0]), "pci0000:00": CPUSet()},
+    )
+    assert topology.memory_nodes == (0, 2)
+    assert list(topology.pcie_roots) == ["pci0000:00", "pci0000:80"]
+
+
+def test_topologies_are_equal_by_value_and_can_be_keys() -> None:
+    assert {box(): 1}[box()] == 1
+    assert box() != Topology.of(box().cpus.values(), isolated=CPUSet([3]))
