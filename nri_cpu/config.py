@@ -2,7 +2,7 @@
 
     apiVersion        v1alpha1
     cpuDeviceMode     individual | grouped
-    groupBy           numanode
+    groupBy           numanode | socket | machine
     reservedCPUs      CPUs for nobody's claim and nobody's container, in the kernel's list format
     hostnameOverride  the node's name, when it is not the host's
     kubeconfig        path; in a cluster the pod's own account is used without it
@@ -11,6 +11,13 @@
     checkpoint        path of the checkpoint; owners and locks lie beside it
     cdiDir            directory of the claims' CDI specs
     requirePlugin     whether claims are prepared only while nri-cpu is in the runtime
+    strategy          packed | spread | distributed: how CPUs are chosen for claims that don't say
+    numaNodes         auto | all | a number: over how many NUMA nodes, with strategy distributed
+    fullPhysicalCores whether only whole cores are taken
+    alignL3           whether a claim is kept in as few L3 caches as possible
+    exposePCIeRoots   whether devices name the PCIe roots near them
+    publishNodeAllocatableResourceMapping
+                      whether the scheduler takes claims off the node's allocatable CPUs (KEP-5517)
 
 YAML's own readings of a value are not used: `08`, `off`, `1_2` and `10:30` mean what is written (fault A34).
 Anchors, tags and nesting have no use in a flat file and are refused, and with them everything that can explode.
@@ -46,6 +53,12 @@ class Config:
     checkpoint: Path | None = None
     cdi_dir: Path | None = None
     require_plugin: bool | None = None
+    strategy: str | None = None
+    numa_nodes: str | int | None = None
+    full_physical_cores: bool | None = None
+    align_l3: bool | None = None
+    expose_pcie_roots: bool | None = None
+    publish_node_allocatable_resource_mapping: bool | None = None
 
 
 class ConfigError(ValueError):
@@ -235,10 +248,15 @@ def _one_of(*words: str) -> Callable[[_Scalar], str]:
         text = _text(value)
         if text not in words:
             way_out = f"write {words[0]}" if len(words) == 1 else _guess(text, words) or "write one of them"
-            raise _Wrong(f"{quote(text)} is not {' or '.join(words)}; {way_out}")
+            raise _Wrong(f"{quote(text)} is not {_listed(words)}; {way_out}")
         return text
 
     return read
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    """a or b, and a, b or c"""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _cpus(value: _Scalar) -> CPUSet:
@@ -257,6 +275,18 @@ def _count(value: _Scalar) -> int:
         raise _Wrong(f"{found} is no number of CPUs: write decimal digits without quotes")
     if int(value.text) > MAX_CPUS:
         raise _Wrong(f"{value.text} is more CPUs than the {MAX_CPUS} that a machine can have")
+    return int(value.text)
+
+
+def _numa_nodes(value: _Scalar) -> str | int:
+    """A number is one only without quotes, as in a claim's parameters."""
+    if value.kind == "text" and value.text in ("auto", "all"):
+        return value.text
+    if value.kind != "a number" or not re.fullmatch(r"[1-9][0-9]{0,8}", value.text):
+        found = value.kind if value.kind in _NO_SCALARS else quote(value.text)
+        raise _Wrong(f"{found} is not auto, all or a number from 1: write one of them, a number without quotes")
+    if int(value.text) > MAX_CPUS:
+        raise _Wrong(f"{value.text} is more than the {MAX_CPUS} NUMA nodes that a machine could have")
     return int(value.text)
 
 
@@ -298,7 +328,7 @@ def _path_or_none(value: _Scalar) -> Path | None:
 _KEYS: dict[str, tuple[str, Callable[[_Scalar], object]]] = {
     "apiVersion": ("api_version", _one_of("v1alpha1")),
     "cpuDeviceMode": ("cpu_device_mode", _one_of("individual", "grouped")),
-    "groupBy": ("group_by", _one_of("numanode")),
+    "groupBy": ("group_by", _one_of("numanode", "socket", "machine")),
     "reservedCPUs": ("reserved_cpus", _cpus),
     "hostnameOverride": ("hostname_override", _node_name),
     "kubeconfig": ("kubeconfig", _path_or_none),
@@ -307,6 +337,12 @@ _KEYS: dict[str, tuple[str, Callable[[_Scalar], object]]] = {
     "checkpoint": ("checkpoint", _file),
     "cdiDir": ("cdi_dir", _path),
     "requirePlugin": ("require_plugin", _switch),
+    "strategy": ("strategy", _one_of("packed", "spread", "distributed")),
+    "numaNodes": ("numa_nodes", _numa_nodes),
+    "fullPhysicalCores": ("full_physical_cores", _switch),
+    "alignL3": ("align_l3", _switch),
+    "exposePCIeRoots": ("expose_pcie_roots", _switch),
+    "publishNodeAllocatableResourceMapping": ("publish_node_allocatable_resource_mapping", _switch),
 }
 
 

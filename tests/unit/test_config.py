@@ -27,6 +27,12 @@ minSharedCPUs: 2
 checkpoint: /var/lib/dra-cpu/checkpoint.json
 cdiDir: '/var/run/cdi'
 requirePlugin: false   # nobody waits
+strategy: distributed
+numaNodes: 2
+fullPhysicalCores: true
+alignL3: false
+exposePCIeRoots: true
+publishNodeAllocatableResourceMapping: true
 """
 
 
@@ -63,6 +69,12 @@ def test_every_key_is_read() -> None:
         checkpoint=Path("/var/lib/dra-cpu/checkpoint.json"),
         cdi_dir=Path("/var/run/cdi"),
         require_plugin=False,
+        strategy="distributed",
+        numa_nodes=2,
+        full_physical_cores=True,
+        align_l3=False,
+        expose_pcie_roots=True,
+        publish_node_allocatable_resource_mapping=True,
     )
 
 
@@ -76,6 +88,44 @@ def test_json_is_yaml_too() -> None:
     assert parse('{"reservedCPUs": "0", "requirePlugin": true}', "c") == Config(
         reserved_cpus=CPUSet([0]), require_plugin=True
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "words"),
+    [
+        ("groupBy", "group_by", ["numanode", "socket", "machine"]),
+        ("strategy", "strategy", ["packed", "spread", "distributed"]),
+        ("numaNodes", "numa_nodes", ["auto", "all"]),
+    ],
+)
+def test_every_word_of_a_key_is_known(key: str, field: str, words: list[str]) -> None:
+    for word in words:
+        assert getattr(parse(f"{key}: {word}", "c"), field) == word
+        assert getattr(parse(f'{key}: "{word}"', "c"), field) == word
+
+
+@pytest.mark.fault("A34")
+@pytest.mark.parametrize(
+    "written", ['"2"', "0", "-1", "08", "1_0", "0x2", "2.0", "1e3", "one", "Auto", "off", "true", "[all]", "'0'", "+1"]
+)
+def test_numa_nodes_are_a_word_or_a_number_without_quotes(written: str) -> None:
+    told = problem(f"numaNodes: {written}")
+    assert told.startswith("c.yaml:1: numaNodes: ")
+    assert told.endswith("is not auto, all or a number from 1: write one of them, a number without quotes")
+
+
+def test_more_numa_nodes_than_there_can_be_are_refused() -> None:
+    assert parse("numaNodes: 8192", "c").numa_nodes == 8192
+    assert problem("numaNodes: 8193") == (
+        "c.yaml:1: numaNodes: 8193 is more than the 8192 NUMA nodes that a machine could have"
+    )
+
+
+def test_of_three_words_all_are_named() -> None:
+    assert problem("groupBy: numa") == (
+        "c.yaml:1: groupBy: 'numa' is not numanode, socket or machine; did you mean numanode?"
+    )
+    assert problem("strategy: 3").endswith('if it is meant as text, put it in quotes: "3"')
 
 
 def test_where_one_word_is_right_it_is_named() -> None:
@@ -118,6 +168,10 @@ requirePlugin: "yes"
         ("apiversion", "apiVersion"),
         ("hostNameOverride", "hostnameOverride"),
         ("checkpoints", "checkpoint"),
+        ("alignL3s", "alignL3"),
+        ("numa-nodes", "numaNodes"),
+        ("exposePcieRoots", "exposePCIeRoots"),
+        ("full-physical-cores", "fullPhysicalCores"),
     ],
 )
 @pytest.mark.fault("A34")
