@@ -20,7 +20,16 @@ from nri_cpu import __version__
 from nri_cpu.bystander import Bystander
 from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.watch import DirectoryWatch
-from nri_cpu.command import Parser, UsageError, add_common_arguments, configuration, log_to, reserved_cpus
+from nri_cpu.command import (
+    Parser,
+    UsageError,
+    add_checkpoint_argument,
+    add_config_argument,
+    add_log_argument,
+    configuration,
+    log_to,
+    reserved_cpus,
+)
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.node_files import Files, Places
 from nri_cpu.nri.endpoint import Endpoint, InheritedFd, SocketPath
@@ -81,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nri-cpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve the container runtime until SIGTERM")
-    add_common_arguments(run)
+    add_config_argument(run)
+    add_checkpoint_argument(run)
+    add_log_argument(run)
     run.add_argument("--socket", default=SOCKET, metavar="PATH", help="the runtime's NRI socket (%(default)s)")
     run.add_argument("--index", default="10", metavar="NN", help="two digits: the place among plugins (%(default)s)")
     run.add_argument("--name", default="nri-cpu", metavar="NAME", help="the plugin's name (%(default)s)")

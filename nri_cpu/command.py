@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from loguru import logger
-
 from nri_cpu.config import Config, ConfigError, load
 from nri_cpu.cpuset import EMPTY, CPUSet, CPUSetError, quote
 
@@ -27,6 +25,14 @@ class UsageError(Exception):
     """Arguments or configuration that can't be used; one line that names the thing and the way out."""
 
 
+class OutputError(Exception):
+    """Standard output can't be written; one line that says why."""
+
+
+class OutputClosedError(OutputError):
+    """Whoever read standard output has gone: nothing is left to be said."""
+
+
 class Parser(argparse.ArgumentParser):
     """Wrong usage is one line and exit code 2; no argument may be shortened, so that new ones break nobody."""
 
@@ -39,6 +45,13 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Help and version go through here; what reads them may stop."""
+        if file is sys.stdout:
+            emit(message)
+        else:
+            super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
         shown = "".join(char if char.isprintable() else "?" for char in message)
@@ -62,12 +75,23 @@ def file_argument(text: str) -> Path:
     return path
 
 
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """--config, --checkpoint and --log-format."""
-    add = parser.add_argument
-    add("--config", type=path_argument, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)")
-    add("--checkpoint", type=file_argument, metavar="FILE", help=f"prepared claims (default: {CHECKPOINT})")
-    add("--log-format", choices=("text", "json"), default="text")
+def add_config_argument(parser: argparse.ArgumentParser) -> None:
+    """--config."""
+    parser.add_argument(
+        "--config", type=path_argument, metavar="FILE", help=f"configuration (default: {CONFIG}, if it is there)"
+    )
+
+
+def add_checkpoint_argument(parser: argparse.ArgumentParser) -> None:
+    """--checkpoint."""
+    parser.add_argument(
+        "--checkpoint", type=file_argument, metavar="FILE", help=f"prepared claims (default: {CHECKPOINT})"
+    )
+
+
+def add_log_argument(parser: argparse.ArgumentParser) -> None:
+    """--log-format."""
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
 
 
 def configuration(path: Path | None) -> Config:
@@ -91,6 +115,8 @@ def reserved_cpus(argument: str | None, config: Config) -> CPUSet:
 def log_to(kind: str, *, file: Path | None = None, level: str = "INFO") -> None:
     """Log to a file, else to stderr, as text or JSON; nowhere when stderr is closed. Values of variables never go
     there: a preparation may be among them. Raises UsageError."""
+    from loguru import logger  # 30 ms, which commands that log nothing do without
+
     logger.remove()
     _fill_standard_descriptors()
     sink = file or sys.stderr
@@ -108,6 +134,36 @@ def log_to(kind: str, *, file: Path | None = None, level: str = "INFO") -> None:
         )
     except OSError as error:
         raise UsageError(f"the log {file} can't be written: {error.strerror}; check its directory") from None
+
+
+def emit(text: str) -> None:
+    """Write text to standard output, now. Raises OutputError; what its encoding lacks is written with escapes."""
+    stream = sys.stdout
+    if stream is None:
+        raise OutputError("standard output is closed")
+    try:
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as error:
+            stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+        stream.flush()
+    except BrokenPipeError:
+        _discard_output(stream)
+        raise OutputClosedError("nobody reads standard output any more") from None
+    except OSError as error:
+        _discard_output(stream)
+        raise OutputError(f"standard output can't be written: {error.strerror}") from None
+
+
+def _discard_output(stream: Any) -> None:
+    """What is still in the buffer has to go somewhere when the interpreter ends."""
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError):
+        return  # nothing of the system's
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def _fill_standard_descriptors() -> None:

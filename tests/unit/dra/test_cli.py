@@ -17,6 +17,7 @@ import pytest
 from loguru import logger
 
 from dra import cli
+from dra.commands import run
 from dra.kubelet import dra_pb2 as pb
 from hack.wait import wait_until
 from nri_cpu import command
@@ -347,7 +348,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_only_with_v(
     def fail(*arguments: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(cli, "run", fail)
+    monkeypatch.setattr(run, "run", fail)
     expected = "dra-cpu: KeyError: 'x'; a fault of dra-cpu itself, -v shows where"
     assert outcome(companion, capsys) == (1, expected)
     assert cli.main(companion.arguments("-v")) == 1
@@ -356,20 +357,21 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_only_with_v(
     assert text.splitlines()[-1] == expected
 
 
+def node_name(*arguments: str) -> str:
+    return run.settings_of(cli._parser().parse_args(["run", *arguments]), {}).devices.node_name
+
+
 def test_the_node_is_called_like_its_host(companion: Companion) -> None:
-    options = cli._parser().parse_args(["run"])
-    assert cli.settings_of(options, {}).node_name == socket.gethostname().lower()
-    (companion.directory / "config.yaml").write_text("hostnameOverride: from-file\n")
-    options = cli._parser().parse_args(["run", "--config", str(companion.directory / "config.yaml")])
-    assert cli.settings_of(options, {}).node_name == "from-file"
-    options.hostname_override = "from-flag"
-    assert cli.settings_of(options, {}).node_name == "from-flag"
-    options.hostname_override = ""
-    assert cli.settings_of(options, {}).node_name == "from-file"
+    config = companion.directory / "config.yaml"
+    config.write_text("hostnameOverride: from-file\n")
+    assert node_name() == socket.gethostname().lower()
+    assert node_name("--config", str(config)) == "from-file"
+    assert node_name("--config", str(config), "--hostname-override", "from-flag") == "from-flag"
+    assert node_name("--config", str(config), "--hostname-override", "") == "from-file"
 
 
 def test_an_empty_kubeconfig_is_none() -> None:
-    assert cli.settings_of(cli._parser().parse_args(["run", "--kubeconfig", ""]), {}).kubeconfig is None
+    assert run.settings_of(cli._parser().parse_args(["run", "--kubeconfig", ""]), {}).kubeconfig is None
 
 
 def test_a_closed_stderr_is_no_fault(companion: Companion) -> None:
