@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import Protocol
 
@@ -69,22 +70,50 @@ class Result:
     admin_access: bool = False
 
 
+class ConfigSource(StrEnum):
+    """Who wrote an entry of an allocation's config: an administrator, or the claim's user."""
+
+    CLASS = "FromClass"
+    CLAIM = "FromClaim"
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueConfig:
+    """An entry of the allocation's config that is for this driver. `requests`: which it is for, none means all.
+
+    `parameters` are as they were found, at `path`: only a claim that is yet to be prepared is held to them.
+    """
+
+    source: ConfigSource
+    requests: tuple[str, ...]
+    parameters: object
+    path: str
+
+    def is_for(self, request: str) -> bool:
+        """Whether it counts for a result of `request`, which is `name` or `name/subrequest` (KEP-4816)."""
+        return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An allocated claim. `results`: those of this driver, in order; `pod_uids`: the pods it is reserved for."""
+    """An allocated claim. `results`: those of this driver, in order; `pod_uids`: the pods it is reserved for.
+
+    `configs`: in their order, classes before the claim; later ones count more.
+    """
 
     uid: str
     namespace: str
     name: str
     results: tuple[Result, ...]
     pod_uids: tuple[str, ...] = ()
+    configs: tuple[OpaqueConfig, ...] = ()
 
 
 def parse_claim(manifest: object, uid: str) -> Claim:
     """The claim that `manifest`, a ResourceClaim of any API version, describes; it must be the one with this `uid`.
 
     Raises ClaimError: another UID (the claim was deleted and made anew, fault K3), no allocation, anything malformed.
-    Results of other drivers are none of ours and not looked at (fault A5).
+    Results and configurations of other drivers are none of ours and not looked at (fault A5).
     """
     top = _object(manifest, "the claim")
     metadata = _object(top.get("metadata"), "metadata")
@@ -105,7 +134,7 @@ def parse_claim(manifest: object, uid: str) -> Claim:
         result = _object(entry, f"{path}[{at}]")
         if _text(result.get("driver"), f"{path}[{at}].driver") == DRIVER:
             results.append(_result(result, f"{path}[{at}]"))
-    return Claim(uid, namespace, name, tuple(results), _pod_uids(status))
+    return Claim(uid, namespace, name, tuple(results), _pod_uids(status), _configs(devices))
 
 
 def parse_quantity(value: object) -> Fraction:
@@ -158,6 +187,30 @@ def _result(result: Mapping[str, object], path: str) -> Result:
         else None,
         admin_access=bool(admin),
     )
+
+
+def _configs(devices: Mapping[str, object]) -> tuple[OpaqueConfig, ...]:
+    """Classes first, as the scheduler writes them; the order is the precedence, so it is not taken for granted."""
+    base = "status.allocation.devices.config"
+    found = []
+    for at, item in enumerate(_list(devices.get("config"), base)):
+        path = f"{base}[{at}]"
+        entry = _object(item, path)
+        if entry.get("opaque") is None:
+            continue  # of a kind that is not known yet, and for no driver
+        opaque = _object(entry["opaque"], f"{path}.opaque")
+        if _text(opaque.get("driver"), f"{path}.opaque.driver") != DRIVER:
+            continue
+        source = _text(entry.get("source"), f"{path}.source")
+        if source not in tuple(ConfigSource):
+            raise ClaimError(f"{path}.source is {source[:60]!r}, not {' or '.join(ConfigSource)}")
+        requests = tuple(
+            _text(request, f"{path}.requests[{number}]")
+            for number, request in enumerate(_list(entry.get("requests"), f"{path}.requests"))
+        )
+        parameters = f"{path}.opaque.parameters"
+        found.append(OpaqueConfig(ConfigSource(source), requests, opaque.get("parameters"), parameters))
+    return tuple(sorted(found, key=lambda config: config.source is ConfigSource.CLAIM))
 
 
 def _cpus(value: object, path: str) -> int:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from nri_cpu.cpuset import CPUSet
+from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.model import Topology
 
 DRIVER = "dra.cpu"
 CAPACITY = "dra.cpu/cpu"
+PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 
-AttributeValue = bool | int | str
+# Values of all attributes of one device, a list counting each of its own (the API's ResourceSlice validation).
+MAX_VALUES = 48
+
+# A tuple is a list attribute.
+AttributeValue = bool | int | str | tuple[str, ...]
 
 
 class DeviceMode(StrEnum):
@@ -22,15 +27,74 @@ class DeviceMode(StrEnum):
     GROUPED = "grouped"
 
 
+class GroupBy(StrEnum):
+    """The configuration's groupBy: which CPUs are one device in grouped mode."""
+
+    NUMANODE = "numanode"
+    SOCKET = "socket"
+    MACHINE = "machine"
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device. `cpus`: what may be taken of it; `capacity`: the number of CPUs, absent in individual mode."""
+    """One device. `cpus`: what may be taken of it; `capacity`: the number of CPUs, absent in individual mode.
+
+    `group_by`: what it is a group of, None for a single CPU. `left_out`: PCIe roots for which a device has no room.
+    """
 
     name: str
     cpus: CPUSet
     attributes: Mapping[str, AttributeValue]
     capacity: Mapping[str, int]
     allow_multiple_allocations: bool
+    group_by: GroupBy | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def setting(self) -> str:
+        """The configuration that has such devices, in its own words."""
+        return setting(DeviceMode.GROUPED if self.group_by else DeviceMode.INDIVIDUAL, self.group_by)
+
+
+def devices_of(
+    topology: Topology,
+    allocatable: CPUSet,
+    mode: DeviceMode,
+    group_by: GroupBy = GroupBy.NUMANODE,
+    pcie_roots: bool = False,
+) -> tuple[Device, ...]:
+    """The devices of a node that is configured so; an empty group is none. `group_by` counts in grouped mode only.
+
+    `allocatable`: CPUs that claims may have; `pcie_roots`: with the list attribute of the PCIe roots near a device's
+    CPUs, which takes the feature gate DRAListTypeAttributes.
+    """
+    if mode is DeviceMode.INDIVIDUAL:
+        devices = individual_devices(topology, allocatable)
+    else:
+        devices = grouped_devices(topology, allocatable, group_by)
+    return tuple(_with_pcie_roots(topology, device) for device in devices) if pcie_roots else devices
+
+
+def every_device(topology: Topology, allocatable: CPUSet) -> Mapping[str, Device]:
+    """The devices of all modes and groupings by name: tells those of another configuration from nonsense."""
+    return by_name(
+        (
+            *individual_devices(topology, allocatable),
+            *(device for group_by in GroupBy for device in grouped_devices(topology, allocatable, group_by)),
+        )
+    )
+
+
+def offline_devices(topology: Topology) -> Mapping[str, CPUSet]:
+    """The CPUs of devices that there are not since all of them are off line, as far as the kernel tells where they are:
+    it knows the NUMA node of a CPU that is off line, and no socket."""
+    gone = topology.present - topology.online
+    found = {f"cpudev{cpu:03}": CPUSet([cpu]) for cpu in gone}
+    for cpu, node in topology.offline_nodes.items():
+        if node not in topology.nodes:
+            name = f"cpudevnuma{node:03}"
+            found[name] = found.get(name, EMPTY) | CPUSet([cpu])
+    return found
 
 
 def individual_devices(topology: Topology, allocatable: CPUSet) -> tuple[Device, ...]:
@@ -38,11 +102,12 @@ def individual_devices(topology: Topology, allocatable: CPUSet) -> tuple[Device,
 
     The number in a name is the CPU's id, no position: whatever is reserved or off line, a name is the same CPU.
     """
+    smt = topology.smt_enabled
     return tuple(
         Device(
             name=f"cpudev{cpu:03}",
             cpus=CPUSet([cpu]),
-            attributes=_cpu_attributes(topology, cpu),
+            attributes=_cpu_attributes(topology, cpu, smt),
             capacity={},
             allow_multiple_allocations=False,
         )
@@ -51,38 +116,62 @@ def individual_devices(topology: Topology, allocatable: CPUSet) -> tuple[Device,
     )
 
 
-def grouped_devices(topology: Topology, allocatable: CPUSet) -> tuple[Device, ...]:
-    """One device for each NUMA node that has allocatable CPUs (groupBy numanode), many claims to a device."""
+def grouped_devices(
+    topology: Topology, allocatable: CPUSet, group_by: GroupBy = GroupBy.NUMANODE
+) -> tuple[Device, ...]:
+    """One device for each NUMA node or socket that has allocatable CPUs, or one for them all; many claims to a device.
+
+    The number in a name is the kernel's own for the node or socket, so that it stays when others come and go.
+    """
+    smt = topology.smt_enabled
     return tuple(
         Device(
-            name=f"cpudevnuma{node:03}",
+            name=name,
             cpus=cpus & allocatable,
-            attributes=_node_attributes(topology, node, cpus & allocatable),
+            attributes={
+                f"{DRIVER}/numCPUs": len(cpus & allocatable),
+                f"{DRIVER}/smtEnabled": smt,
+                **attributes,
+            },
             capacity={CAPACITY: len(cpus & allocatable)},
             allow_multiple_allocations=True,
+            group_by=group_by,
         )
-        for node, cpus in topology.nodes.items()
+        for name, cpus, attributes in _groups(topology, group_by)
         if cpus & allocatable
     )
-
-
-def devices_of(mode: DeviceMode, topology: Topology, allocatable: CPUSet) -> tuple[Device, ...]:
-    """The devices of the mode that the node is configured for."""
-    return (individual_devices if mode is DeviceMode.INDIVIDUAL else grouped_devices)(topology, allocatable)
 
 
 def by_name(devices: Iterable[Device]) -> Mapping[str, Device]:
     return {device.name: device for device in devices}
 
 
-def _cpu_attributes(topology: Topology, cpu_id: int) -> dict[str, AttributeValue]:
+def setting(mode: DeviceMode, group_by: GroupBy | None) -> str:
+    """A configuration of devices in its own words; the grouping counts only where there is one."""
+    return f"cpuDeviceMode {mode}" + (f", groupBy {group_by}" if mode is DeviceMode.GROUPED else "")
+
+
+def _groups(topology: Topology, group_by: GroupBy) -> Iterator[tuple[str, CPUSet, dict[str, AttributeValue]]]:
+    """Name, all CPUs and place of each group."""
+    match group_by:
+        case GroupBy.NUMANODE:
+            for node, cpus in topology.nodes.items():
+                yield f"cpudevnuma{node:03}", cpus, _of_node(topology, node)
+        case GroupBy.SOCKET:
+            for socket, cpus in topology.sockets.items():
+                yield f"cpudevsocket{socket:03}", cpus, {f"{DRIVER}/socketID": socket}
+        case GroupBy.MACHINE:
+            yield "cpudevmachine", topology.online, {}
+
+
+def _cpu_attributes(topology: Topology, cpu_id: int, smt: bool) -> dict[str, AttributeValue]:
     cpu = topology.cpus[cpu_id]
     attributes: dict[str, AttributeValue] = {
         f"{DRIVER}/cpuID": cpu.id,
         f"{DRIVER}/coreID": cpu.core,
         f"{DRIVER}/coreType": str(cpu.core_type),
         f"{DRIVER}/socketID": cpu.socket,
-        f"{DRIVER}/smtEnabled": topology.smt_enabled,
+        f"{DRIVER}/smtEnabled": smt,
         **_numa_attributes(cpu.numa_node),
     }
     if cpu.l3 is not None:  # no number is better than one that equals another machine's (fault R14)
@@ -90,13 +179,10 @@ def _cpu_attributes(topology: Topology, cpu_id: int) -> dict[str, AttributeValue
     return attributes
 
 
-def _node_attributes(topology: Topology, node: int, cpus: CPUSet) -> dict[str, AttributeValue]:
-    attributes: dict[str, AttributeValue] = {
-        f"{DRIVER}/numCPUs": len(cpus),
-        f"{DRIVER}/smtEnabled": topology.smt_enabled,
-        **_numa_attributes(node),
-    }
-    sockets = {topology.cpus[cpu].socket for cpu in cpus}
+def _of_node(topology: Topology, node: int) -> dict[str, AttributeValue]:
+    attributes = _numa_attributes(node)
+    # Of all its CPUs: what is reserved must not change where a node is.
+    sockets = {topology.cpus[cpu].socket for cpu in topology.nodes[node]}
     if len(sockets) == 1:  # a machine without NUMA has all its sockets on node 0
         attributes[f"{DRIVER}/socketID"] = sockets.pop()
     return attributes
@@ -105,3 +191,12 @@ def _node_attributes(topology: Topology, node: int, cpus: CPUSet) -> dict[str, A
 def _numa_attributes(node: int) -> dict[str, AttributeValue]:
     """One number under three names: the standard one, our own, and the one that network drivers use (fault A29)."""
     return {"resource.kubernetes.io/numaNode": node, f"{DRIVER}/numaNodeID": node, "dra.net/numaNode": node}
+
+
+def _with_pcie_roots(topology: Topology, device: Device) -> Device:
+    """The device with the roots that are near any of its CPUs, the first by name where there are too many."""
+    near = tuple(root for root, cpus in topology.pcie_roots.items() if not cpus.isdisjoint(device.cpus))
+    if not near:
+        return device  # an empty list is no value
+    room = MAX_VALUES - len(device.attributes)
+    return replace(device, attributes={**device.attributes, PCIE_ROOT: near[:room]}, left_out=near[room:])

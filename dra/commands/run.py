@@ -130,10 +130,10 @@ def _describe(node: Node, topology: Topology) -> None:
     logger.info(
         "node {}: CPUs {} in {} cores, {} L3 groups, {} NUMA nodes, {} sockets; reserved {}; {} {} devices",
         *(node.pool, topology.online, len(topology.cores), len(topology.l3_groups), len(topology.nodes)),
-        *(len(topology.sockets), node.reserved or "none", len(node.devices[node.mode]), node.mode),
+        *(len(topology.sockets), node.reserved or "none", len(node.devices), node.mode),
     )
-    if not node.devices[node.mode]:
-        logger.warning("all CPUs are reserved: no claim can be prepared")
+    for warning in node.warnings():
+        logger.warning("{}", warning)
 
 
 def _source(settings: Settings) -> ClaimSource:

@@ -5,74 +5,147 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dra.allocation import AllocationError, allocate
-from dra.claims import Claim, ClaimError, Result
-from dra.devices import CAPACITY, Device, DeviceMode, by_name, devices_of
+from dra.allocation import AllocationError, AllocationOptions, OptionsError, allocate
+from dra.claims import Claim, ClaimError, ConfigSource, Result
+from dra.cpu_config import CpuConfig, CpuConfigError, merge, parse_cpu_config
+from dra.devices import (
+    CAPACITY,
+    Device,
+    DeviceMode,
+    GroupBy,
+    by_name,
+    devices_of,
+    every_device,
+    offline_devices,
+    setting,
+)
 from nri_cpu.checkpoint.model import ClaimRecord, DeviceAllocation
-from nri_cpu.cpuset import EMPTY, CPUSet
+from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology.model import Topology
 
 # Devices that an error names. In individual mode there are as many as CPUs.
 _SHOWN_DEVICES = 8
 
+_UNSET = CpuConfig()
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The machine as it is configured. `pool`: the node's name; `min_shared`: CPUs that claims leave (fault B3)."""
+    """The machine as it is configured.
+
+    `pool`: the node's name; `min_shared`: CPUs that claims leave (fault B3); `default`: how CPUs are chosen where class
+    and claim don't say. `devices`: those of this configuration; `every`: those of all configurations, which tell a
+    claim of another one from nonsense. Devices and choices are made of one topology (fault R18).
+    """
 
     pool: str
     mode: DeviceMode
+    group_by: GroupBy
     topology: Topology
     reserved: CPUSet
     min_shared: int
-    devices: Mapping[DeviceMode, Mapping[str, Device]]
+    default: CpuConfig
+    devices: Mapping[str, Device]
+    every: Mapping[str, Device]
 
     @classmethod
     def of(
-        cls, pool: str, mode: DeviceMode, topology: Topology, reserved: CPUSet, min_shared: int | None = None
+        cls,
+        pool: str,
+        mode: DeviceMode,
+        topology: Topology,
+        reserved: CPUSet,
+        min_shared: int | None = None,
+        *,
+        group_by: GroupBy = GroupBy.NUMANODE,
+        default: CpuConfig = _UNSET,
+        pcie_roots: bool = False,
     ) -> Node:
         """`min_shared` None: 1 without reserved CPUs, which shared containers could fall back to, and 0 with."""
         allocatable = topology.online - reserved
         return cls(
             pool=pool,
             mode=mode,
+            group_by=group_by,
             topology=topology,
             reserved=reserved,
             min_shared=min_shared if min_shared is not None else int(not reserved),
-            # Those of the other mode tell a claim of another configuration from nonsense.
-            devices={each: by_name(devices_of(each, topology, allocatable)) for each in DeviceMode},
+            default=default,
+            devices=by_name(devices_of(topology, allocatable, mode, group_by, pcie_roots)),
+            every=every_device(topology, allocatable),
         )
 
     def holds(self, allocation: DeviceAllocation) -> bool:
-        """Whether the CPUs are still in the device of that name, whatever mode it belongs to."""
-        found = [devices[allocation.device] for devices in self.devices.values() if allocation.device in devices]
-        return any(allocation.cpus <= device.cpus for device in found)
+        """Whether the CPUs are still in the device of that name, whatever configuration it belongs to."""
+        device = self.every.get(allocation.device)
+        return device is not None and allocation.cpus <= device.cpus
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the configuration on this machine and worth a line in the log (fault R16)."""
+        found = []
+        if not self.devices:
+            found.append("all CPUs are reserved: no claim can be prepared")
+        shared = CPUSet.union(core for core in self.topology.cores if not core.isdisjoint(self.reserved))
+        if self.devices and (halves := shared - self.reserved):
+            found.append(
+                f"CPUs {halves} can be in claims and are siblings of reserved ones: "
+                "reserve whole cores to keep them apart"
+            )
+        found.extend(
+            f"device {device.name} is published without the PCIe roots {', '.join(device.left_out)}: "
+            "more than a device has room for"
+            for device in self.devices.values()
+            if device.left_out
+        )
+        return tuple(found)
 
 
-def choose(node: Node, claim: Claim, others: Mapping[str, ClaimRecord], online: CPUSet) -> tuple[DeviceAllocation, ...]:
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a claim gets: CPUs for each of its results, in their order.
+
+    `options`: how they were chosen, by request, as JSON; a request of individual devices has none.
+    """
+
+    devices: tuple[DeviceAllocation, ...]
+    options: Mapping[str, object]
+
+
+def choose(node: Node, claim: Claim, others: Mapping[str, ClaimRecord], online: CPUSet) -> Choice:
     """CPUs for each result of the claim, disjoint from each other, from reserved CPUs and from all prepared claims.
 
     `others`: the prepared claims by UID; `online`: the CPUs that are on line now. Raises ClaimError with the device and
     the numbers.
     """
     prepared = CPUSet.union(record.cpus for record in others.values())
-    taken = EMPTY
     chosen: list[DeviceAllocation] = []
+    options: dict[str, object] = {}
     for result in claim.results:
         device = _device(node, result)
-        if node.mode is DeviceMode.INDIVIDUAL:
-            cpus = _individual(result, device, others, online, taken)
+        asked = _asked(claim, result, device)
+        taken = CPUSet.union(allocation.cpus for allocation in chosen)
+        if device.group_by is None:
+            cpus = _individual(result, device, asked, others, online, taken)
+        elif result.consumed_cpus is None:
+            raise ClaimError(
+                f"device {device.name}: the allocation lacks consumedCapacity[{CAPACITY}], the number of CPUs; "
+                "the cluster needs the feature gate DRAConsumableCapacity"
+            )
+        elif asked.cpuset is not None:
+            cpus = _named(node, device, asked.cpuset, result.consumed_cpus, chosen, others, online)
+            options[result.request] = {"cpuset": str(cpus)}
         else:
-            cpus = _grouped(node, result, device, (device.cpus & online) - prepared - taken)
-        taken |= cpus
+            free = (device.cpus & online) - prepared - taken
+            cpus, options[result.request] = _allocated(node, device, asked, result.consumed_cpus, free)
         chosen.append(DeviceAllocation(result.request, result.pool, result.device, cpus, result.share_id))
+    taken = CPUSet.union(allocation.cpus for allocation in chosen)
     left = len(online - node.reserved - prepared - taken)
     if chosen and left < node.min_shared:
         raise ClaimError(
             f"its {len(taken)} CPUs would leave {left} shared CPUs, minimum {node.min_shared} "
             "(minSharedCPUs; reservedCPUs would give shared containers CPUs of their own)"
         )
-    return tuple(chosen)
+    return Choice(tuple(chosen), options)
 
 
 def confirm(record: ClaimRecord, claim: Claim) -> None:
@@ -101,31 +174,72 @@ def _device(node: Node, result: Result) -> Device:
         raise ClaimError(
             f"device {result.device} is of pool {result.pool}, this node's is {node.pool} (hostnameOverride changes it)"
         )
-    if result.device in node.devices[node.mode]:
-        return node.devices[node.mode][result.device]
-    for mode, devices in node.devices.items():
-        if result.device in devices:
-            raise ClaimError(
-                f"device {result.device} belongs to cpuDeviceMode {mode}, this node has {node.mode} now: "
-                "delete the pod and its claim to have them allocated anew"
-            )
+    if device := node.devices.get(result.device):
+        return device
+    if device := node.every.get(result.device):
+        raise ClaimError(
+            f"device {result.device} belongs to {device.setting}, this node has {setting(node.mode, node.group_by)} "
+            "now: delete the pod and its claim to have them allocated anew"
+        )
     raise ClaimError(f"device {result.device} does not exist on this node: {_why(node, result.device)}")
 
 
 def _why(node: Node, name: str) -> str:
-    everything = (name_to for each in DeviceMode for name_to in devices_of(each, node.topology, node.topology.online))
-    for device in everything:
-        if device.name == name:
-            return f"all its CPUs ({device.cpus}) are reserved"
-    names = list(node.devices[node.mode])
+    if device := every_device(node.topology, node.topology.online).get(name):
+        return f"all its CPUs ({device.cpus}) are reserved"
+    if cpus := offline_devices(node.topology).get(name):
+        return f"all its CPUs ({cpus}) were off line when dra-cpu started"
+    names = list(node.devices)
     shown = ", ".join(names[:_SHOWN_DEVICES]) or "none"
     rest = f" and {len(names) - _SHOWN_DEVICES} more" if len(names) > _SHOWN_DEVICES else ""
     return f"there are {shown}{rest}"
 
 
+def _asked(claim: Claim, result: Result, device: Device) -> CpuConfig:
+    """What classes and claim set for the result's request, all in one. A cpuset is the claim's only (fault A13)."""
+    where = f"device {device.name}, request {result.request}"
+    found: list[CpuConfig] = []
+    cpusets: list[CPUSet] = []
+    for entry in claim.configs:
+        if not entry.is_for(result.request):
+            continue
+        try:
+            config = parse_cpu_config(entry.parameters, entry.path)
+        except CpuConfigError as error:
+            raise ClaimError(f"{where}: {error}") from None
+        if config.cpuset is not None and entry.source is ConfigSource.CLASS:
+            raise ClaimError(
+                f"{where}: the DeviceClass sets cpuset: {config.cpuset}, the same CPUs for all its claims: "
+                "only a claim can name CPUs"
+            )
+        if config.cpuset is not None:
+            cpusets.append(config.cpuset)
+        found.append(config)
+    if len(cpusets) > 1:
+        raise ClaimError(f"{where}: the claim sets {len(cpusets)} cpusets ({'; '.join(map(str, cpusets))}), 1 at most")
+    merged = merge(found)
+    if cpusets and merged != CpuConfig(cpuset=merged.cpuset):
+        others = ", ".join(key for key in merged.as_json() if key != "cpuset")
+        raise ClaimError(
+            f"{where}: cpuset: {merged.cpuset} excludes {others}, which class or claim set too: "
+            "it leaves nothing to choose"
+        )
+    return merged
+
+
 def _individual(
-    result: Result, device: Device, others: Mapping[str, ClaimRecord], online: CPUSet, taken: CPUSet
+    result: Result,
+    device: Device,
+    asked: CpuConfig,
+    others: Mapping[str, ClaimRecord],
+    online: CPUSet,
+    taken: CPUSet,
 ) -> CPUSet:
+    if keys := ", ".join(asked.as_json()):
+        raise ClaimError(
+            f"device {device.name}, request {result.request}: {keys} can't be had in {device.setting}, "
+            "where the scheduler chooses the CPUs"
+        )
     if result.consumed_cpus not in (None, 1):
         raise ClaimError(f"device {device.name} is 1 CPU, {result.consumed_cpus} are allocated of it")
     if not device.cpus <= online:
@@ -141,13 +255,68 @@ def _individual(
     return device.cpus
 
 
-def _grouped(node: Node, result: Result, device: Device, free: CPUSet) -> CPUSet:
-    if result.consumed_cpus is None:
+def _named(
+    node: Node,
+    device: Device,
+    cpuset: CPUSet,
+    count: int,
+    chosen: Iterable[DeviceAllocation],
+    others: Mapping[str, ClaimRecord],
+    online: CPUSet,
+) -> CPUSet:
+    """The CPUs that the claim names, taken as they are after all checks of fault A13."""
+    what = f"device {device.name}: of the claim's cpuset {cpuset}"
+    if device.group_by is not GroupBy.MACHINE:
         raise ClaimError(
-            f"device {device.name}: the allocation lacks consumedCapacity[{CAPACITY}], the number of CPUs; "
-            "the cluster needs the feature gate DRAConsumableCapacity"
+            f"device {device.name}: the claim sets cpuset: {cpuset}, which takes groupBy machine, "
+            f"and this node has {setting(node.mode, node.group_by)}"
+        )
+    if len(cpuset) != count:
+        raise ClaimError(
+            f"device {device.name}: the claim's cpuset {cpuset} has {len(cpuset)} CPUs, {count} are allocated"
+        )
+    for wrong, why in (
+        (cpuset - node.topology.present - online, "do not exist"),
+        (cpuset - online, "are off line"),
+        (cpuset & node.reserved, "are reserved"),
+        (cpuset - device.cpus, "were off line when dra-cpu started, restart it"),
+    ):
+        if wrong:
+            raise ClaimError(f"{what} the CPUs {wrong} {why}")
+    for allocation in chosen:
+        if both := cpuset & allocation.cpus:
+            raise ClaimError(f"{what} the CPUs {both} are for request {allocation.request} of this claim already")
+    for other in others.values():
+        if both := cpuset & other.cpus:
+            raise ClaimError(
+                f"{what} the CPUs {both} are prepared for claim {other.namespace}/{other.name} ({other.uid}), "
+                "which must be unprepared first"
+            )
+    return cpuset
+
+
+def _allocated(
+    node: Node, device: Device, asked: CpuConfig, count: int, free: CPUSet
+) -> tuple[CPUSet, Mapping[str, object]]:
+    """CPUs out of `free`, and how they were chosen: as the claim says, else its class, else the configuration."""
+    config = merge((node.default, asked))
+    if device.group_by is GroupBy.MACHINE and config.strategy is None:
+        raise ClaimError(
+            f"device {device.name}: nothing says which CPUs to take. With groupBy machine a claim names them "
+            "(cpuConfig.cpuset in its opaque parameters), or claim, class or configuration set a strategy"
         )
     try:
-        return allocate(node.topology, free, result.consumed_cpus)
-    except AllocationError as error:
-        raise ClaimError(f"device {device.name}: {error}, {len(device.cpus)} in all") from None
+        options = config.options()
+        return allocate(node.topology, free, count, options), _applied(options)
+    except (AllocationError, OptionsError) as error:
+        raise ClaimError(f"device {device.name} ({len(device.cpus)} CPUs): {error}") from None
+
+
+def _applied(options: AllocationOptions) -> Mapping[str, object]:
+    """The strategy, and what is not by default."""
+    return CpuConfig(
+        options.strategy,
+        options.numa_nodes,
+        options.full_physical_cores or None,
+        None if options.align_l3 else False,
+    ).as_json()

@@ -142,16 +142,17 @@ class Preparer:
             if record := claims.get(claim.uid):
                 confirm(record, claim)
                 return record
-            devices = choose(self._node, claim, claims, online)
+            choice = choose(self._node, claim, claims, online)
             return ClaimRecord(
                 uid=claim.uid,
                 namespace=claim.namespace,
                 name=claim.name,
                 pod_uids=claim.pod_uids,
-                cpus=CPUSet.union(device.cpus for device in devices),
+                cpus=CPUSet.union(device.cpus for device in choice.devices),
                 preparation=secrets.token_hex(16),
                 prepared_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                devices=devices,
+                devices=choice.devices,
+                options=choice.options,
             )
 
         return decide

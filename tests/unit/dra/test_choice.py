@@ -1,13 +1,14 @@
 """Promises of the choice: disjoint, exact, and a refusal that names the device and the numbers."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.claims import Claim, ClaimError, Result, parse_claim
-from dra.devices import DeviceMode
+from dra.devices import DeviceMode, GroupBy
 from dra.prepare.choice import Node, choose, confirm
 from nri_cpu.checkpoint.model import ClaimRecord, DeviceAllocation
 from nri_cpu.cpuset import EMPTY, CPUSet
@@ -45,8 +46,8 @@ def prepared(*records: ClaimRecord) -> dict[str, ClaimRecord]:
 
 
 def chosen(node: Node, claim: Claim, *records: ClaimRecord, online: CPUSet | None = None) -> list[str]:
-    allocations = choose(node, claim, prepared(*records), node.topology.online if online is None else online)
-    return [str(allocation.cpus) for allocation in allocations]
+    choice = choose(node, claim, prepared(*records), node.topology.online if online is None else online)
+    return [str(allocation.cpus) for allocation in choice.devices]
 
 
 def refusal(node: Node, claim: Claim, *records: ClaimRecord, online: CPUSet | None = None) -> str:
@@ -65,7 +66,7 @@ def test_an_individual_claim_gets_exactly_its_devices() -> None:
 
 def test_request_pool_and_share_id_are_kept() -> None:
     claim = grouped(2, shareID=uid(9))
-    (allocation,) = choose(node(t1()), claim, prepared(), t1().online)
+    (allocation,) = choose(node(t1()), claim, prepared(), t1().online).devices
     assert allocation == DeviceAllocation("r0", NODE, "cpudevnuma000", CPUSet.parse("0,8"), uid(9))
 
 
@@ -91,7 +92,7 @@ def test_a_claim_that_overtakes_an_unprepare_gets_other_cpus_or_none() -> None:
     other = record(2, ("cpudevnuma000", "0-3,8-11"))
     assert chosen(node(t1()), grouped(2), other) == ["4,12"]
     text = refusal(node(t1()), grouped(12), other)
-    assert text == "device cpudevnuma000: 12 CPUs requested, 8 free (4-7,12-15), 16 in all"
+    assert text.startswith("device cpudevnuma000 (16 CPUs): 12 CPUs requested, 8 free")
 
 
 @pytest.mark.fault("A9")
@@ -122,7 +123,7 @@ def test_min_shared_cpus_is_1_without_reserved_cpus_and_0_with() -> None:
 
 def test_a_claim_that_asks_nothing_is_not_held_to_the_minimum() -> None:
     nothing = Claim(UID, "default", "one", ())
-    assert choose(node(machine(cores=1), min_shared=9), nothing, prepared(), CPUSet([0])) == ()
+    assert choose(node(machine(cores=1), min_shared=9), nothing, prepared(), CPUSet([0])).devices == ()
 
 
 def test_another_pool_is_refused() -> None:
@@ -131,16 +132,46 @@ def test_another_pool_is_refused() -> None:
 
 
 def test_a_device_of_the_other_mode_is_refused() -> None:
-    assert "cpudev003 belongs to cpuDeviceMode individual, this node has grouped now" in refusal(
-        node(t1()), individual(3)
+    assert refusal(node(t1()), individual(3)) == (
+        "device cpudev003 belongs to cpuDeviceMode individual, this node has cpuDeviceMode grouped, groupBy numanode "
+        "now: delete the pod and its claim to have them allocated anew"
     )
-    assert "cpudevnuma000 belongs to cpuDeviceMode grouped" in refusal(node(t1(), INDIVIDUAL), grouped(2))
+    assert (
+        "cpudevnuma000 belongs to cpuDeviceMode grouped, groupBy numanode, this node has cpuDeviceMode individual"
+        in (refusal(node(t1(), INDIVIDUAL), grouped(2)))
+    )
+
+
+@pytest.mark.fault("R17")
+@pytest.mark.parametrize("group_by", GroupBy)
+@pytest.mark.parametrize(
+    ("device", "of"), [("cpudevnuma000", "numanode"), ("cpudevsocket001", "socket"), ("cpudevmachine", "machine")]
+)
+def test_a_device_of_another_grouping_is_told_from_nonsense(group_by: GroupBy, device: str, of: str) -> None:
+    here = Node.of(NODE, GROUPED, t2(), CPUSet(), group_by=group_by)
+    if of == group_by:
+        assert here.devices[device].group_by == of
+        return
+    assert (
+        f"{device} belongs to cpuDeviceMode grouped, groupBy {of}, this node has cpuDeviceMode grouped, groupBy "
+        in (refusal(here, grouped(2, device=device)))
+    )
 
 
 @pytest.mark.fault("R8")
 def test_a_device_whose_cpu_is_reserved_now_is_refused() -> None:
     text = refusal(node(t1(), INDIVIDUAL, reserved="0,3,8"), individual(3))
     assert text == "device cpudev003 does not exist on this node: all its CPUs (3) are reserved"
+
+
+@pytest.mark.fault("R8", "H1")
+def test_a_device_that_was_off_line_at_start_is_told_from_nonsense() -> None:
+    half = machine(sockets=2, cores=4, threads=2, offline=[3, 4, 5, 6, 7, 12, 13, 14, 15])
+    assert refusal(node(half, INDIVIDUAL), individual(3)) == (
+        "device cpudev003 does not exist on this node: all its CPUs (3) were off line when dra-cpu started"
+    )
+    assert "all its CPUs (4-7,12-15) were off line" in refusal(node(half), grouped(2, device="cpudevnuma001"))
+    assert "there are cpudevnuma000" in refusal(node(half), grouped(2, device="cpudevnuma002"))
 
 
 @pytest.mark.parametrize("name", ["cpudev099", "cpudevnuma001", "", "../x"])
@@ -184,14 +215,30 @@ def test_a_claim_allocated_otherwise_than_prepared_is_refused() -> None:
             confirm(before, parse_claim(other, UID))
 
 
-def test_what_a_record_holds_is_looked_up_in_both_modes() -> None:
-    individual_ = DeviceAllocation("cpus", NODE, "cpudev003", CPUSet([3]))
-    grouped_ = DeviceAllocation("cpus", NODE, "cpudevnuma001", CPUSet.parse("4,12"))
-    for mode in DeviceMode:
-        assert node(t2(), mode).holds(individual_)
-        assert node(t2(), mode).holds(grouped_)
-        assert not node(t2(), mode, reserved="3-4").holds(individual_)
-        assert not node(t2(), mode, reserved="3-4").holds(grouped_)
+@pytest.mark.fault("R17")
+@pytest.mark.parametrize("group_by", GroupBy)
+@pytest.mark.parametrize("mode", DeviceMode)
+@pytest.mark.parametrize(
+    ("device", "cpus"),
+    [
+        ("cpudev003", "3"),
+        ("cpudevnuma000", "3,11"),
+        ("cpudevsocket000", "3,11"),
+        ("cpudevmachine", "3,7"),
+    ],
+)
+def test_what_a_record_holds_is_looked_up_in_every_configuration(
+    group_by: GroupBy, mode: DeviceMode, device: str, cpus: str
+) -> None:
+    allocation = DeviceAllocation("cpus", NODE, device, CPUSet.parse(cpus))
+    assert Node.of(NODE, mode, t2(), CPUSet(), group_by=group_by).holds(allocation)
+    assert not Node.of(NODE, mode, t2(), CPUSet([3]), group_by=group_by).holds(allocation)
+    assert not Node.of(NODE, mode, t2(), CPUSet(), group_by=group_by).holds(replace(allocation, device="cpudev9"))
+
+
+def test_cpus_in_the_device_of_another_group_are_not_held() -> None:
+    for device in ("cpudev002", "cpudevnuma001", "cpudevsocket001"):
+        assert not node(t2()).holds(DeviceAllocation("cpus", NODE, device, CPUSet([3])))
 
 
 @pytest.mark.fault("A4", "A7", "K2")
