@@ -12,11 +12,12 @@ from pathlib import Path
 
 from google.protobuf.internal import api_implementation
 
+from hack.go import BuildError
 from tests.bench import hooks
 from tests.bench.figures import OURS, Figure, Rounds, json_lines, percentile, table
 from tests.bench.prepare import Companion, companion, disk, prepare_and_unprepare
 from tests.bench.sides import Floor, Ours, Running, Side, running
-from tests.nri_runtime.build import NEWEST, VERSIONS, BuildError, programs
+from tests.nri_runtime.build import NEWEST, VERSIONS, programs
 
 PEER = Floor.name
 
