@@ -1,0 +1,265 @@
+"""Spread allocation (the kubelet's distribute-cpus-across-cores): one thread of as many cores as there can be.
+
+What counts, in this order: fewest sockets, fewest NUMA nodes, most different cores, no mix of core types, fewest
+cores broken, the lowest list of CPU numbers. An L3 counts for nothing.
+
+A region is the free CPUs of the fewest sockets and nodes that hold the request; there may be several such. Whatever
+is taken from a region touches all its sockets and nodes, or fewer would have done, so the rest is decided inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+from dra.allocation.machine import Machine
+from dra.allocation.sets import MOST_SETS, fewest, sets_of
+from dra.allocation.shapes import Shape, bits_of, expanded, first_threads, lowest, lowest_bit, shapes_of, whole
+
+
+def spread(machine: Machine, free: int, count: int) -> int:
+    """Exactly `count` CPUs (1 or more) out of `free` (at least as many, all of the machine), as a mask.
+
+    Looks at no more than MOST_SETS regions, those of the fullest sockets and nodes first; regions that are shifted
+    copies of each other count once, the lowest is the best of them.
+    """
+    if count == free.bit_count():
+        return free
+    request = _Request(_places_of(machine), machine.types, free, count)
+    candidates = [request.candidate(region) for region in islice(_regions(machine, free, count), MOST_SETS)]
+    best = min(candidate.score for candidate in candidates)
+    chosen = 0
+    for candidate in candidates:
+        if candidate.score == best:
+            cpus = request.take(candidate.pool)
+            # The list that has the lowest of the CPUs in which the two differ is the lower one.
+            if not chosen or lowest_bit(cpus ^ chosen) & cpus:
+                chosen = cpus
+    return chosen
+
+
+def spread_quality(machine: Machine, free: int, cpus: int) -> dict[str, int]:
+    """What spread makes small (cores: large), in the order in which it counts; `cpus` were taken from `free`."""
+    cores = [core for core in machine.cores if core & cpus]
+    return {
+        "sockets": sum(1 for socket in machine.sockets if socket & cpus),
+        "numa_nodes": sum(1 for node in machine.nodes if node & cpus),
+        "cores": len(cores),
+        "core_types_mixed": int(sum(1 for kind in machine.types if kind & cpus) > 1),
+        "cores_broken": sum(1 for core in cores if not core & ~free and core & ~cpus),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """What holds for a machine whatever is free.
+
+    `tidy`: each core is in one node and of one type, each node in one socket. `sockets`, `nodes`: the kind of each;
+    two of one kind have the same cores, only shifted. Without tidiness each is a kind of its own.
+    """
+
+    shapes: tuple[Shape, ...]
+    widest: int
+    tidy: bool
+    sockets: tuple[Hashable, ...]
+    nodes: tuple[Hashable, ...]
+
+
+@lru_cache(maxsize=16)
+def _places_of(machine: Machine) -> _Places:
+    shapes = shapes_of(machine)
+
+    def within(small: tuple[int, ...], big: tuple[int, ...]) -> bool:
+        return all(sum(1 for outer in big if outer & inner) == 1 for inner in small)
+
+    tidy = (
+        within(machine.cores, machine.nodes)
+        and within(machine.cores, machine.types)
+        and within(machine.nodes, machine.sockets)
+    )
+
+    def kinds(objects: tuple[int, ...]) -> tuple[Hashable, ...]:
+        if not tidy:
+            return tuple(range(len(objects)))
+        parts = (*(shape.bases for shape in shapes), *machine.types)
+        return tuple(
+            (
+                *((each & part) // lowest_bit(each) for part in parts),
+                *((each & node) // lowest_bit(each) for node in machine.nodes if each & node),
+            )
+            for each in objects
+        )
+
+    return _Places(
+        shapes,
+        max(shape.width for shape in shapes),
+        tidy,
+        _numbered(kinds(machine.sockets)),
+        _numbered(kinds(machine.nodes)),
+    )
+
+
+def _numbered(kinds: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    """The same kinds as small numbers, quick to hash."""
+    return tuple(kinds.index(kind) for kind in kinds)
+
+
+def _regions(machine: Machine, free: int, count: int) -> Iterator[int]:
+    """The free CPUs of each set of sockets and nodes that could be the one: the fewest that hold `count`."""
+    places = _places_of(machine)
+    # Lowest first, so that of equals the lowest comes first.
+    sockets = _parts(machine.sockets, places.sockets, free)
+    number = fewest([size for _, size, _ in sockets], count)
+    pools = [
+        sum(sockets[index][0] for index in chosen)
+        for chosen in islice(
+            sets_of([size for _, size, _ in sockets], [kind for _, _, kind in sockets], number, count), MOST_SETS
+        )
+    ]
+    inside = [_parts(machine.nodes, places.nodes, pool) for pool in pools]
+    numbers = [fewest([size for _, size, _ in nodes], count) for nodes in inside]
+    least = min(numbers)
+    for nodes, needed in zip(inside, numbers, strict=True):
+        if needed == least:
+            sizes, kinds = [size for _, size, _ in nodes], [kind for _, _, kind in nodes]
+            for chosen in sets_of(sizes, kinds, least, count):
+                yield sum(nodes[index][0] for index in chosen)
+
+
+def _parts(objects: tuple[int, ...], kinds: tuple[Hashable, ...], pool: int) -> list[tuple[int, int, Hashable]]:
+    """Of each object with CPUs in `pool`: these CPUs, how many, and a kind that says all but where; lowest first."""
+    parts = []
+    for each, kind in zip(objects, kinds, strict=True):
+        if cpus := each & pool:
+            parts.append((lowest_bit(each), cpus, kind))
+    parts.sort()
+    return [(cpus, cpus.bit_count(), (kind, cpus // low)) for low, cpus, kind in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """`score`: levels 3 to 5, smaller is better. `pool`: the CPUs of the region from which they are taken."""
+
+    score: tuple[int, int, int]
+    pool: int
+
+
+class _Request:
+    """One call: which CPUs are a core's first free thread, and which of these break a whole core."""
+
+    def __init__(self, places: _Places, types: tuple[int, ...], free: int, count: int) -> None:
+        self._places = places
+        self._types = types
+        self._count = count
+        self._firsts = first_threads(places.shapes, free)
+        # CPUs of cores of several threads that are all free: one taken alone breaks the core.
+        self._wide = 0
+        for shape in places.shapes:
+            if shape.width > 1:
+                self._wide |= expanded(shape, whole(shape, free))
+
+    def _first_threads(self, pool: int) -> int:
+        return self._firsts & pool if self._places.tidy else first_threads(self._places.shapes, pool)
+
+    def candidate(self, region: int) -> _Candidate:
+        """The best that can be had in the region, up to level 5, and from which of its CPUs."""
+        if self._first_threads(region).bit_count() < self._count:
+            return self._on_every_core(region)
+        pools = [pool for kind in self._types if (pool := kind & region)]
+        single = [self._on_some_cores(pool, 0) for pool in pools]
+        fitting = [candidate for candidate in single if candidate is not None]
+        if fitting:
+            return self._lower(fitting)
+        mixed = self._on_some_cores(region, 1)
+        assert mixed is not None  # the region has as many cores, that was asked first
+        return mixed
+
+    def _on_some_cores(self, pool: int, mixed: int) -> _Candidate | None:
+        """One thread of each of `count` cores; None when there are fewer."""
+        firsts = self._first_threads(pool)
+        if firsts.bit_count() < self._count:
+            return None
+        unbroken = (firsts & ~self._wide).bit_count()
+        return _Candidate((-self._count, mixed, max(0, self._count - unbroken)), pool)
+
+    def _lower(self, candidates: list[_Candidate]) -> _Candidate:
+        """The best of candidates from pools apart, by score, then by the lowest CPU that they take."""
+        if len(candidates) == 1:
+            return candidates[0]
+        return min(candidates, key=lambda each: (each.score, lowest_bit(self.take(each.pool))))
+
+    def _on_every_core(self, region: int) -> _Candidate:
+        """All cores with free CPUs, and of as many as possible of them all."""
+        firsts = self._first_threads(region)
+        mixed = int(sum(1 for kind in self._types if kind & region) > 1)
+        broken = (firsts & self._wide).bit_count() - self._completed(region, firsts)
+        return _Candidate((-firsts.bit_count(), mixed, broken), region)
+
+    def _completed(self, region: int, firsts: int) -> int:
+        """How many whole cores of several threads can be taken wholly: narrow ones cost least."""
+        rest, completed = self._count - firsts.bit_count(), 0
+        for shape in self._places.shapes:
+            if shape.width > 1:
+                number = min(whole(shape, region).bit_count(), rest // (shape.width - 1))
+                completed += number
+                rest -= number * (shape.width - 1)
+        return completed
+
+    def take(self, pool: int) -> int:
+        """The lowest list of CPUs that has the score of the candidate of this pool."""
+        firsts = self._first_threads(pool)
+        more = self._count - firsts.bit_count()
+        if more <= 0:
+            unbroken = firsts & ~self._wide
+            few = self._count - unbroken.bit_count()
+            return unbroken | lowest(firsts & self._wide, few) if few > 0 else lowest(unbroken, self._count)
+        others = pool & ~firsts
+        if self._places.widest == 2:
+            return firsts | lowest(others, more)  # each one completes a core
+        return firsts | self._lowest_completing(pool, others, self._completed(pool, firsts), more)
+
+    def _lowest_completing(self, pool: int, others: int, completed: int, more: int) -> int:
+        """The lowest list of `more` CPUs of `others` that takes the rest of `completed` cores of those whole in `pool`.
+
+        CPU by CPU from the lowest: it is taken if the rest can still be had after it. `missing` is how many CPUs each
+        core that can still be completed lacks, `cores` how many cores lack 0, 1, 2 ...
+        """
+        owner: dict[int, int] = {}
+        missing: dict[int, int] = {}
+        cores = [0] * self._places.widest
+        for shape in self._places.shapes:
+            for base in bits_of(whole(shape, pool)) if shape.width > 1 else ():
+                missing[base] = shape.width - 1
+                cores[shape.width - 1] += 1
+                owner.update((base + distance, base) for distance in shape.distances)
+        chosen = 0
+        for cpu in bits_of(others):
+            if not more:
+                break
+            base = owner.get(cpu, -1)
+            lacks = missing.get(base, 0)
+            if lacks:
+                cores[lacks] -= 1
+                cores[lacks - 1] += 1
+            if _cost(cores, completed) < more:
+                chosen |= 1 << cpu
+                more -= 1
+                if lacks:
+                    missing[base] = lacks - 1
+            elif lacks:
+                # Left out, so this core is not completed.
+                cores[lacks - 1] -= 1
+                missing[base] = 0
+        return chosen
+
+
+def _cost(cores: list[int], completed: int) -> int:
+    """How many CPUs it takes to complete so many cores, those that lack least first."""
+    cost = 0
+    for lacks, number in enumerate(cores):
+        taken = min(number, completed)
+        cost += taken * lacks
+        completed -= taken
+    return cost

@@ -1,0 +1,160 @@
+"""Promises of spread allocation, held against every choice there is on machines small enough to try them all."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import example, given, settings
+
+from dra.allocation.machine import machine_of
+from dra.allocation.sets import fewest, sets_of
+from dra.allocation.shapes import lowest
+from dra.allocation.spread import spread, spread_quality
+from nri_cpu.cpuset import CPUSet
+from nri_cpu.topology import Cpu, Topology
+from tests.unit.dra.allocation.small_machines import small_requests
+from tests.unit.topology.machines import box, hybrid, machine, t1, t1b, t2
+
+Vector = tuple[int, int, int, bool, int, list[int]]
+
+
+def chosen(topology: Topology, free: str, count: int) -> str:
+    return str(CPUSet.from_mask(spread(machine_of(topology), CPUSet.parse(free).mask, count)))
+
+
+def vector(topology: Topology, free: CPUSet, cpus: CPUSet) -> Vector:
+    """All levels of spread, smaller is better, said the long way."""
+    taken = [topology.cpus[cpu] for cpu in cpus]
+    cores = [core for core in topology.cores if core & cpus]
+    return (
+        len({cpu.socket for cpu in taken}),
+        len({cpu.numa_node for cpu in taken}),
+        -len(cores),
+        len({cpu.core_type for cpu in taken}) > 1,
+        len([core for core in cores if core <= free and not core <= cpus]),
+        list(cpus),
+    )
+
+
+def smt(width: int, cores: int) -> Topology:
+    """One socket of cores with `width` threads, siblings adjacent."""
+    return Topology.of(Cpu(n, 0, 0, -1, n // width, 0, 0) for n in range(width * cores))
+
+
+@pytest.mark.parametrize(
+    ("topology", "free", "count", "expected"),
+    [
+        (t1(), "0-15", 2, "0-1"),
+        (t1(), "0-15", 8, "0-7"),
+        (t1(), "0-15", 10, "0-9"),
+        (t1(), "1-15", 2, "1,8"),
+        (t1(), "0-15", 16, "0-15"),
+        (t1b(), "0-15", 5, "0-4"),
+        (t2(), "0-15", 2, "0-1"),
+        (t2(), "0-15", 5, "0-3,8"),
+        (t2(), "0-1,4-7,12-15", 5, "4-7,12"),
+        (t2(), "0-15", 9, "0-8"),
+        (box(), "0-15", 3, "0-1,8"),
+        (box(), "0-1,4-5", 3, "0-1,4"),
+    ],
+)
+def test_documented_choices(topology: Topology, free: str, count: int, expected: str) -> None:
+    assert chosen(topology, free, count) == expected
+
+
+@pytest.mark.fault("R12")
+def test_cores_that_lost_a_thread_are_taken_before_whole_ones() -> None:
+    assert chosen(t1(offline=[15]), "0-14", 1) == "7"
+    assert chosen(t1(offline=[15]), "0-14", 3) == "0-1,7"
+
+
+@pytest.mark.fault("R12")
+def test_core_types_are_not_mixed_as_long_as_one_has_cores_enough() -> None:
+    assert chosen(hybrid(2, 4), "0-7", 2) == "4-5"
+    assert chosen(hybrid(4, 2), "0-9", 3) == "0,2,4"
+    # More different cores are worth the mix.
+    assert chosen(hybrid(2, 4), "0-7", 5) == "0,4-7"
+
+
+@pytest.mark.fault("R15")
+def test_cores_of_any_width_give_one_thread_and_then_as_many_as_possible_are_taken_wholly() -> None:
+    assert chosen(smt(4, 4), "0-15", 4) == "0,4,8,12"
+    assert chosen(smt(4, 4), "0-15", 7) == "0-4,8,12"
+    assert chosen(smt(4, 4), "0-15", 6) == "0-2,4,8,12"
+    # Two more: core 4-7 could take both, core 13-15 gives them and is broken already.
+    assert chosen(smt(4, 4), "4-7,13-15", 4) == "4-6,13"
+    # Of five threads more, three complete a core; the others are the lowest.
+    assert chosen(smt(4, 4), "0-2,4-7,9-15", 9) == "0-2,4-7,9,12"
+
+
+@pytest.mark.fault("R11")
+def test_cores_with_the_same_id_on_two_sockets_are_different_cores() -> None:
+    assert chosen(t2(), "3,7,11,15", 3) == "3,7,11"
+    assert chosen(t2(), "0,4-5,8", 2) == "4-5"
+
+
+@given(small_requests())
+@settings(max_examples=600, deadline=None)
+@example((smt(3, 3), CPUSet.parse("0-8"), 8))
+@example((smt(4, 2), CPUSet.parse("0-7"), 6))
+def test_no_choice_of_all_is_better(request_: tuple[Topology, CPUSet, int]) -> None:
+    topology, free, count = request_
+    ours = CPUSet.from_mask(spread(machine_of(topology), free.mask, count))
+    assert ours <= free
+    assert len(ours) == count
+    best = min(vector(topology, free, CPUSet(each)) for each in combinations(free, count))
+    assert vector(topology, free, ours) == best
+
+
+@given(small_requests())
+@settings(max_examples=50, deadline=None)
+def test_quality_says_the_levels_in_their_order(request_: tuple[Topology, CPUSet, int]) -> None:
+    topology, free, count = request_
+    cpus = spread(machine_of(topology), free.mask, count)
+    quality = spread_quality(machine_of(topology), free.mask, cpus)
+    sockets, nodes, cores, mixed, broken, _ = vector(topology, free, CPUSet.from_mask(cpus))
+    assert list(quality.items()) == [
+        ("sockets", sockets),
+        ("numa_nodes", nodes),
+        ("cores", -cores),
+        ("core_types_mixed", mixed),
+        ("cores_broken", broken),
+    ]
+
+
+def test_a_machine_of_many_equal_sockets_is_searched_once_for_each_kind() -> None:
+    big = machine(sockets=32, cores=8, threads=2, nodes=2)
+    assert chosen(big, f"0-{32 * 16 - 1}", 16 * 15 + 3) == "0-123,256-374"
+
+
+def test_a_machine_of_many_sockets_and_none_like_the_other_gets_an_answer() -> None:
+    """More sets than are looked at: 12 of 28 sockets."""
+    cpus = [
+        Cpu(100 * socket + n, socket, 0, -1, n // 2, socket, socket)
+        for socket in range(28)
+        for n in range(8 + 2 * (socket % 3))
+    ]
+    topology = Topology.of(cpus)
+    free = topology.online - CPUSet(100 * socket + socket % 7 for socket in range(28))
+    machine_ = machine_of(topology)
+    got = spread(machine_, free.mask, 120)
+    assert got == spread(machine_, free.mask, 120)
+    assert got & ~free.mask == 0
+    assert got.bit_count() == 120
+    assert spread_quality(machine_, free.mask, got)["sockets"] == 12
+
+
+def test_sets_come_once_each_for_all_kinds_and_only_those_that_hold_enough() -> None:
+    sizes, kinds = [4, 4, 3, 5, 3], ["a", "a", "b", "c", "b"]
+    assert list(sets_of(sizes, kinds, 2, 8)) == [(3, 0), (3, 2), (0, 1)]
+    assert list(sets_of(sizes, range(5), 2, 9)) == [(3, 0), (3, 1)]
+    assert list(sets_of(sizes, kinds, 5, 19)) == [(3, 0, 1, 2, 4)]
+    assert not list(sets_of(sizes, kinds, 5, 20))
+    assert not list(sets_of(sizes, kinds, 6, 1))
+    assert [fewest(sizes, least) for least in (1, 5, 6, 9, 10, 19)] == [1, 1, 2, 2, 3, 5]
+
+
+@pytest.mark.parametrize("mask", [1, 0b1011, 1 << 600 | 5, (1 << 512) - 1])
+def test_the_lowest_cpus_of_a_mask(mask: int) -> None:
+    ids = list(CPUSet.from_mask(mask))
+    for number in {1, 2, 3, len(ids) // 2 + 1, len(ids), len(ids) + 1}:
+        assert list(CPUSet.from_mask(lowest(mask, number))) == ids[:number]
