@@ -25,16 +25,20 @@ from nri_cpu.checkpoint.model import ClaimRecord, Owner, Owners
 from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT
 from nri_cpu.config import Config
 from nri_cpu.cpuset import MAX_TEXT, CPUSet, CPUSetError
-from nri_cpu.topology import read_online
+from nri_cpu.topology import load_overlay, read_online
+
+ONLINE = "/sys/devices/system/cpu/online"
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where things are. `host` is what stands before /sys and /proc (HOST_ROOT)."""
+    """Where things are. `host` is what stands before /sys and /proc (HOST_ROOT), `sysfs_overlay` the file whose word on
+    sysfs goes over the kernel's."""
 
     checkpoint: Path = CHECKPOINT
     cdi_directory: Path = CDI_DIRECTORY
     host: Path = Path("/")
+    sysfs_overlay: Path | None = None
 
     def configured(self, config: Config) -> Places:
         """These places with those that the configuration names."""
@@ -42,6 +46,7 @@ class Places:
             self,
             checkpoint=config.checkpoint or self.checkpoint,
             cdi_directory=config.cdi_dir or self.cdi_directory,
+            sysfs_overlay=config.sysfs_overlay or self.sysfs_overlay,
         )
 
     @property
@@ -54,16 +59,19 @@ class Files:
     """The rim of the plugin. Nothing here waits: no fsync, no lock that another process holds."""
 
     def __init__(self, places: Places) -> None:
-        """Raises CheckpointError if the directory can't be made, TopologyError if CPUs on line can't be read."""
+        """Raises CheckpointError if the directory can't be made, TopologyError if CPUs on line can't be read, or the
+        overlay."""
         self.places = places
-        self._online = read_online(places.host)
+        overlay = load_overlay(places.sysfs_overlay) if places.sysfs_overlay else None
+        self._online = read_online(places.host, overlay)
         ensure_directory(places.checkpoint.parent)
         self.checkpoint = CheckpointFile(places.checkpoint)
         self.running = FileLock(places.running_lock)
         self.synchronized = FileLock(places.checkpoint.with_name(SYNCHRONIZED))
         self._owners = places.checkpoint.with_name("owners.json")
         self._boot_id = boot_id(places.host)
-        self._online_path = os.fspath(places.host / "sys/devices/system/cpu/online")
+        self._online_path = os.fspath(places.host / ONLINE[1:])
+        self._online_is_fixed = overlay is not None and ONLINE in overlay.files
         self._online_file: int | None = None
         self._online_text = b""
         self._online_told = False  # that it can't be read
@@ -83,8 +91,10 @@ class Files:
     def online(self) -> CPUSet:
         """CPUs on line now; if the kernel's list can't be read, as last known. The same object while nothing changes.
 
-        The file stays open: sysfs makes its text anew when it is read from the start.
+        The file stays open: sysfs makes its text anew when it is read from the start. An overlay's word stays as it is.
         """
+        if self._online_is_fixed:
+            return self._online
         try:
             if self._online_file is None:
                 self._online_file = os.open(self._online_path, os.O_RDONLY | os.O_CLOEXEC)

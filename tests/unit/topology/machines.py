@@ -75,36 +75,98 @@ def hybrid(performant: int = 2, efficient: int = 4) -> Topology:
 
 def write_sysfs(root: Path, topology: Topology) -> Path:
     """The files that a kernel shows for this machine, under root/sys; returns root."""
-    base = root / "sys/devices/system/cpu"
-    _write(base / "online", topology.online)
-    _write(base / "present", topology.present)
-    for cpu in topology.cpus.values():
-        home = base / f"cpu{cpu.id}"
-        for name, value in (
-            ("physical_package_id", cpu.socket),
-            ("die_id", cpu.die),
-            ("cluster_id", 65535 if cpu.cluster == -1 else cpu.cluster),
-            ("core_id", cpu.core),
-        ):
-            _write(home / "topology" / name, value)
-        _write(home / "cache/index0/level", 1)
-        _write(home / "cache/index0/shared_cpu_list", cpu.id)
-        if cpu.l3 is not None:
-            _write(home / "cache/index3/level", 3)
-            _write(home / "cache/index3/id", cpu.l3)
-            sharers = CPUSet(other.id for other in topology.cpus.values() if other.l3 == cpu.l3)
-            _write(home / "cache/index3/shared_cpu_list", sharers)
-    for node, cpus in topology.nodes.items():
-        _write(root / f"sys/devices/system/node/node{node}/cpulist", cpus)
-    for cpu_id, node in topology.offline_nodes.items():
-        _write(base / f"cpu{cpu_id}/online", 0)
-        (base / f"cpu{cpu_id}/node{node}").mkdir()
-    for name, kind in (("cpu_core", CoreType.P_CORE), ("cpu_atom", CoreType.E_CORE)):
-        if members := [cpu.id for cpu in topology.cpus.values() if cpu.core_type is kind]:
-            _write(root / f"sys/devices/{name}/cpus", CPUSet(members))
+    for path, text in sysfs_files(topology).items():
+        file = root / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if text:
+            file.write_text(text)
+        else:
+            file.mkdir(exist_ok=True)
     return root
 
 
-def _write(path: Path, value: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{value}\n")
+def sysfs_files(topology: Topology) -> dict[str, str]:
+    """The same as path -> text, in the form of an overlay: the empty text is a directory."""
+    base = "/sys/devices/system/cpu"
+    files = {
+        f"{base}/{name}": f"{cpus}\n"
+        for name, cpus in (
+            ("online", topology.online),
+            ("present", topology.present),
+            ("possible", topology.possible),
+            ("isolated", topology.isolated),
+        )
+    }
+    for cpu in topology.present - topology.online:
+        files[f"{base}/cpu{cpu}/online"] = "0\n"
+    for cpu, node in topology.offline_nodes.items():
+        files[f"{base}/cpu{cpu}/node{node}"] = ""
+    for core in topology.cores:
+        for cpu in core:
+            files |= _cpu_files(topology.cpus[cpu], core)
+    for group in topology.l3_groups:
+        for cpu in group:
+            if topology.cpus[cpu].l3 is not None:
+                files |= _cache_files(cpu, 3, group) | {
+                    f"{base}/cpu{cpu}/cache/index3/id": f"{topology.cpus[cpu].l3}\n"
+                }
+    return files | _node_files(topology) | _pmu_files(topology) | _pci_files(topology)
+
+
+def _cpu_files(cpu: Cpu, core: CPUSet) -> dict[str, str]:
+    home = f"/sys/devices/system/cpu/cpu{cpu.id}"
+    values = {
+        "topology/physical_package_id": cpu.socket,
+        "topology/die_id": cpu.die,
+        "topology/cluster_id": 65535 if cpu.cluster == -1 else cpu.cluster,
+        "topology/core_id": cpu.core,
+        "topology/core_cpus_list": core,
+        "topology/core_cpus": mask_text(core),
+        "topology/thread_siblings_list": core,
+        "topology/thread_siblings": mask_text(core),
+    }
+    files = {f"{home}/{name}": f"{value}\n" for name, value in values.items()}
+    return files | {f"{home}/node{cpu.numa_node}": ""} | _cache_files(cpu.id, 0, core)
+
+
+def _cache_files(cpu: int, index: int, sharers: CPUSet) -> dict[str, str]:
+    home = f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
+    return {
+        f"{home}/level": f"{index or 1}\n",
+        f"{home}/shared_cpu_list": f"{sharers}\n",
+        f"{home}/shared_cpu_map": f"{mask_text(sharers)}\n",
+    }
+
+
+def _node_files(topology: Topology) -> dict[str, str]:
+    files = {}
+    for node, cpus in [*topology.nodes.items(), *((node, CPUSet()) for node in topology.memory_nodes)]:
+        home = f"/sys/devices/system/node/node{node}"
+        files[f"{home}/cpulist"] = f"{cpus}\n"
+        files[f"{home}/cpumap"] = f"{mask_text(cpus)}\n"
+        files[f"{home}/meminfo"] = f"Node {node} MemTotal:       1048576 kB\nNode {node} MemFree:  1000 kB\n"
+    return files
+
+
+def _pmu_files(topology: Topology) -> dict[str, str]:
+    files = {}
+    for name, kind in (("cpu_core", CoreType.P_CORE), ("cpu_atom", CoreType.E_CORE)):
+        if members := [cpu.id for cpu in topology.cpus.values() if cpu.core_type is kind]:
+            files[f"/sys/devices/{name}/cpus"] = f"{CPUSet(members)}\n"
+    return files
+
+
+def _pci_files(topology: Topology) -> dict[str, str]:
+    files = {}
+    for name, cpus in topology.pcie_roots.items():
+        home = f"/sys/devices/{name}/pci_bus/{name.removeprefix('pci')}"
+        files[f"{home}/cpulistaffinity"] = f"{cpus}\n"
+        files[f"{home}/cpuaffinity"] = f"{mask_text(cpus)}\n"
+    return files
+
+
+def mask_text(cpus: CPUSet) -> str:
+    """The kernel's mask format: 32-bit words in hexadecimal, the highest first."""
+    digits = f"{cpus.mask:x}"
+    digits = digits.zfill(-(-len(digits) // 8) * 8)
+    return ",".join(digits[start : start + 8] for start in range(0, len(digits), 8))

@@ -1,0 +1,105 @@
+"""Small files and directories of sysfs under a root, with those of an overlay in their place.
+
+Nothing here fails: what can't be read is None or empty. HOST_ROOT may name any folder, so what is read has a size that
+ends, directories have so many entries, and a FIFO, a loop of links or a device costs its own value only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import islice
+from pathlib import Path
+
+from nri_cpu.cpuset import EMPTY, MAX_CPUS, CPUSet, CPUSetError
+from nri_cpu.topology.overlay import Overlay
+
+CPUS = "/sys/devices/system/cpu"
+NODES = "/sys/devices/system/node"
+
+# Bytes. A list of 8192 CPUs with every second one missing has 23 KiB, a mask of as many CPUs 2 KiB.
+_READ_LIMIT = 65536
+# What a kernel gives for one read() of a file that may be longer: a page of the smallest size that there is.
+_PAGE = 4096
+# Entries of a directory. Those of cpu, the largest that is looked into, are as many as CPUs, and some more.
+_ENTRY_LIMIT = 2 * MAX_CPUS
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_MASK = re.compile(rf"0*[0-9a-fA-F]{{1,{MAX_CPUS // 4}}}")
+
+
+class Sysfs:
+    """Reads files by their path on the machine (/sys/...), wherever its root is."""
+
+    def __init__(self, root: Path, overlay: Overlay | None = None) -> None:
+        self._root = os.fspath(root).rstrip("/")
+        self._files = overlay.files if overlay else {}
+        self._entries = overlay.entries if overlay else {}
+
+    def text(self, path: str) -> str | None:
+        """The stripped text of a file; None when it can't be read or is too long to be one of a kernel's. Old kernels
+        end node lists with a NUL."""
+        if self._files and path in self._files:
+            return self._files[path].strip("\0 \t\n")
+        try:
+            # O_NONBLOCK: opening a FIFO must not hang the start.
+            file = os.open(self._root + path, _FLAGS)
+        except OSError:
+            return None
+        try:
+            data = os.read(file, _PAGE)
+            if len(data) == _PAGE:
+                data += _rest(file)
+        except OSError:  # a directory, a FIFO that somebody holds
+            return None
+        finally:
+            os.close(file)
+        return data.decode("ascii", "replace").strip("\0 \t\n") if len(data) < _READ_LIMIT else None
+
+    def names(self, directory: str) -> list[str]:
+        """The names in a directory, not more of them than a kernel can have put there; none when it can't be read."""
+        try:
+            with os.scandir(self._root + directory) as entries:
+                names = [entry.name for entry in islice(entries, _ENTRY_LIMIT)]
+        except OSError:
+            names = []
+        return [*names, *self._entries.get(directory, ())]
+
+    def numbered(self, directory: str, prefix: str) -> list[int]:
+        """The numbers N of a directory's entries prefixN, ascending, as far as they are possible for CPUs."""
+        pattern = re.compile(rf"{prefix}(0|[1-9][0-9]{{0,3}})")
+        found = (pattern.fullmatch(name) for name in self.names(directory))
+        return sorted({number for match in found if match and (number := int(match[1])) < MAX_CPUS})
+
+    def cpu_list(self, path: str) -> CPUSet | None:
+        """The CPUs that a file lists, such as 0-3,8; None when it is missing or can't be understood."""
+        return parsed(self.text(path))
+
+    def cpu_mask(self, path: str) -> CPUSet | None:
+        """The CPUs of a file in the kernel's mask format, 32-bit hexadecimal words: kernels that lack lists have it."""
+        # Masks are as long as the kernel's limit of CPUs, which may be above ours.
+        digits = (self.text(path) or "").replace(",", "")
+        return CPUSet.from_mask(int(digits, 16)) if _MASK.fullmatch(digits) else None
+
+
+def parsed(text: str | None) -> CPUSet | None:
+    """The CPUs of a list; None when there is none, or it can't be understood."""
+    if text is None:
+        return None
+    try:
+        return CPUSet.parse(text) if text else EMPTY
+    except CPUSetError:
+        return None
+
+
+def integer(text: str | None) -> int | None:
+    """The number that a file holds; None when it holds anything else."""
+    return int(text) if text and _INTEGER.fullmatch(text) else None
+
+
+def _rest(file: int) -> bytes:
+    parts = b""
+    while len(parts) < _READ_LIMIT and (part := os.read(file, _READ_LIMIT)):
+        parts += part
+    return parts

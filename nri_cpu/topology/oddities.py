@@ -1,0 +1,38 @@
+"""What is missing or wrong in a machine's files, told in one line for each kind, however many CPUs it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from loguru import logger
+
+from nri_cpu.cpuset import CPUSet
+
+_NAMES_TOLD = 8
+
+
+class Oddities:
+    """Collects while a machine is read; `tell` logs."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[int | str, None]] = {}
+
+    def note(self, kind: str, which: int | str) -> None:
+        """`kind`: a sentence with {} in the place of the CPUs, or names, that it is about; `which` is one of them."""
+        self._found.setdefault(kind, {})[which] = None
+
+    def note_all(self, kind: str, cpus: Iterable[int]) -> None:
+        for cpu in cpus:
+            self.note(kind, cpu)
+
+    def tell(self) -> None:
+        for kind, which in self._found.items():
+            logger.info("topology: {}", kind.format(_listed(list(which))))
+
+
+def _listed(which: list[int | str]) -> str:
+    cpus = [item for item in which if isinstance(item, int)]
+    if cpus:
+        return str(CPUSet(cpus))
+    more = len(which) - _NAMES_TOLD
+    return ", ".join(map(str, which[:_NAMES_TOLD])) + (f" and {more} more" if more > 0 else "")
