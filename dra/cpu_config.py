@@ -140,7 +140,7 @@ def _refuse_unknown(found: Mapping[str, object], known: Iterable[str], path: str
 def _shown(value: object) -> str:
     """A value for a message, on one line and short."""
     if value is None:
-        return "missing"
+        return "missing or null"
     if isinstance(value, str):
         return quote(value)
     if isinstance(value, bool):
