@@ -31,3 +31,16 @@ def manifest(
         "spec": {"devices": {"requests": [{"name": "cpus"}]}},
         "status": {"allocation": {"devices": {"results": list(results or [result()])}}, "reservedFor": reserved},
     }
+
+
+def config(parameters: object, source: str = "FromClaim", requests: list[str] | None = None) -> dict[str, Any]:
+    """One entry of an allocation's config, for this driver; without requests, for all of them."""
+    opaque = {"driver": "dra.cpu", "parameters": parameters}
+    return {"source": source, "requests": requests or [], "opaque": opaque}
+
+
+def configured(*entries: Any, results: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """An allocated claim with these entries of config."""
+    claim = manifest(*(results or []))
+    claim["status"]["allocation"]["devices"]["config"] = list(entries)
+    return claim

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra.claims import Claim, ClaimError, Result, parse_claim, parse_quantity
-from tests.unit.dra.manifests import NODE, UID, manifest, result, uid
+from dra.claims import Claim, ClaimError, ConfigSource, OpaqueConfig, Result, parse_claim, parse_quantity
+from tests.unit.dra.manifests import NODE, UID, config, configured, manifest, result, uid
 
 RESULTS = "status.allocation.devices.results"
+CONFIG = "status.allocation.devices.config"
 
 
 def test_a_claim_is_read() -> None:
@@ -41,6 +42,69 @@ def test_results_of_other_drivers_are_not_looked_at() -> None:
     other = {"driver": "gpu.example", "device": 7, "consumedCapacity": []}
     assert [found.device for found in parse_claim(manifest(other, result(), other), UID).results] == ["cpudevnuma000"]
     assert parse_claim(manifest(other), UID).results == ()
+
+
+def test_configs_are_read_as_they_are() -> None:
+    entries = [config({"x": 1}, requests=["cpus", "more/big"]), config({"y": 2}, source="FromClass"), config(None)]
+    assert parse_claim(configured(*entries), UID).configs == (
+        OpaqueConfig(ConfigSource.CLASS, (), {"y": 2}, f"{CONFIG}[1].opaque.parameters"),
+        OpaqueConfig(ConfigSource.CLAIM, ("cpus", "more/big"), {"x": 1}, f"{CONFIG}[0].opaque.parameters"),
+        OpaqueConfig(ConfigSource.CLAIM, (), None, f"{CONFIG}[2].opaque.parameters"),
+    )
+
+
+@pytest.mark.fault("A5")
+def test_configs_of_other_drivers_are_not_looked_at() -> None:
+    other = {"source": 3, "requests": "x", "opaque": {"driver": "gpu.example", "parameters": []}}
+    nobody = {"source": "FromClaim", "opaque": None}
+    found = parse_claim(configured(other, config({}), nobody, {}), UID).configs
+    assert [entry.path for entry in found] == [f"{CONFIG}[1].opaque.parameters"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "requests", "counts"),
+    [
+        ("cpu", [], True),
+        ("cpu", ["cpu"], True),
+        ("cpu", ["gpu", "cpu"], True),
+        ("cpu/big", ["cpu"], True),
+        ("cpu/big", ["cpu/big"], True),
+        ("cpu/big", ["cpu/small"], False),
+        ("cpu", ["cpu/big"], False),
+        ("cpu", ["cp"], False),
+    ],
+)
+def test_a_config_counts_for_its_requests_and_their_alternatives(
+    request_: str, requests: list[str], counts: bool
+) -> None:
+    (entry,) = parse_claim(configured(config({}, requests=requests)), UID).configs
+    assert entry.is_for(request_) is counts
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (7, "[0] is a number, not an object"),
+        ({"opaque": "x"}, "[0].opaque is a string, not an object"),
+        ({"opaque": {}}, "[0].opaque.driver is missing, not a non-empty string"),
+        ({"opaque": {"driver": 5}}, "[0].opaque.driver is a number"),
+        (config({}, source="FromNode"), "[0].source is 'FromNode', not FromClass or FromClaim"),
+        (config({}) | {"source": None}, "[0].source is missing"),
+        (config({}) | {"requests": "cpus"}, "[0].requests is a string, not a list"),
+        (config({}) | {"requests": ["cpus", 3]}, "[0].requests[1] is a number"),
+    ],
+)
+def test_a_wrong_field_of_a_config_is_named(entry: Any, told: str) -> None:
+    with pytest.raises(ClaimError) as caught:
+        parse_claim(configured(entry), UID)
+    assert str(caught.value).startswith(f"{CONFIG}{told}")
+
+
+def test_configs_that_are_no_list_are_refused() -> None:
+    wrong = configured()
+    wrong["status"]["allocation"]["devices"]["config"] = {}
+    with pytest.raises(ClaimError, match=r"devices.config is an object, not a list"):
+        parse_claim(wrong, UID)
 
 
 @pytest.mark.fault("B9")
@@ -191,6 +255,7 @@ def paths(value: object, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 WHOLE = manifest(result(shareID=uid(9), adminAccess=False), pod=uid(7))
+WHOLE["status"]["allocation"]["devices"]["config"] = [config({"x": 1}, requests=["cpus"])]
 
 
 @given(st.sampled_from([path for path in paths(WHOLE) if path]), JSON)
