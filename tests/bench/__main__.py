@@ -1,4 +1,4 @@
-"""The bench (hack/bench): figures of hooks, start and memory, each beside a bare Go plugin's."""
+"""The bench (hack/bench): figures of both processes and of the choice of CPUs, each beside a peer's."""
 
 from __future__ import annotations
 
@@ -6,107 +6,80 @@ import argparse
 import platform
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
 
 from google.protobuf.internal import api_implementation
 
 from hack.go import BuildError
-from tests.bench import hooks
-from tests.bench.figures import OURS, Figure, Rounds, json_lines, percentile, table
-from tests.bench.prepare import Companion, companion, disk, prepare_and_unprepare
-from tests.bench.sides import Floor, Ours, Running, Side, running
+from tests.bench.allocation import Allocation
+from tests.bench.figures import json_lines, latency_table, table
+from tests.bench.prepare import companion
+from tests.bench.processes import Processes
+from tests.bench.sides import Floor, Ours
+from tests.kubelet_allocator.build import program
+from tests.kubelet_allocator.driver import Kubelet
 from tests.nri_runtime.build import NEWEST, VERSIONS, programs
 
-PEER = Floor.name
+# A part runs all of its rounds and returns its figures as JSON lines and as a table.
+_Part: TypeAlias = Callable[[argparse.Namespace], tuple[str, str]]
+
+# A made-up /sys lies in memory, as the real one does, where the system has such a place.
+_MEMORY = Path("/dev/shm")
 
 
-def _hook(name: str) -> dict[int, Figure]:
-    """p50, which is to be the peer's or less, and p99, which on a busy machine is that of the scheduler."""
-    return {50: Figure(f"{name}, p50", "ms", PEER, gated_by_peer=True), 99: Figure(f"{name}, p99", "ms", PEER)}
+def _processes(options: argparse.Namespace) -> tuple[str, str]:
+    with ExitStack() as stack:
+        directory = stack.enter_context(_directory())
+        ours = Ours(directory)
+        bench = Processes([ours, Floor()], options)
+        dra_cpu = stack.enter_context(companion(directory / "dra-cpu", ours.host))
+        for number in range(options.rounds):
+            _progress("processes", number, options)
+            bench.round()
+            bench.prepare(dra_cpu, directory)
+    context: dict[str, object] = {
+        "nri": options.nri,
+        "pods": options.pods,
+        "containers": options.pods * options.containers,
+        "protobuf": api_implementation.Type(),
+    }
+    rows = list(bench.rows.values())
+    return json_lines(rows, context | _versions()), table(rows)
 
 
-SHARED = _hook("CreateContainer, shared")
-FIRST = _hook("CreateContainer, first of a claim")
-AGAIN = _hook("CreateContainer, claim's container again")
-STOP = _hook("StopContainer")
-SYNCHRONIZE = Figure("Synchronize", "ms", PEER, gated_by_peer=True)
-START = Figure("start to synchronized", "ms", PEER, goal=150)
-MEMORY = Figure("resident memory after Synchronize", "MiB", PEER, goal=32)
-THREADS = Figure("threads", "", PEER)
-DISK = "disk alone"
-PREPARE = {
-    50: Figure("NodePrepareResources, p50", "ms", DISK, goal=5),
-    99: Figure("NodePrepareResources, p99", "ms", DISK),
-}
-UNPREPARE = {
-    50: Figure("NodeUnprepareResources, p50", "ms", DISK),
-    99: Figure("NodeUnprepareResources, p99", "ms", DISK),
-}
+def _allocation(options: argparse.Namespace) -> tuple[str, str]:
+    with _directory(_MEMORY if _MEMORY.is_dir() else None) as directory, Kubelet() as kubelet:
+        bench = Allocation(directory, options.requests)
+        for number in range(options.rounds):
+            _progress("allocation", number, options)
+            bench.round(kubelet)
+    return json_lines(bench.rows, _versions()), latency_table(bench.rows)
 
 
-class Bench:
-    """Rounds in which both sides take turns."""
+@contextmanager
+def _directory(parent: Path | None = None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nri-cpu-bench-", dir=parent) as name:
+        yield Path(name)
 
-    def __init__(self, sides: Sequence[Side], options: argparse.Namespace) -> None:
-        self._sides = list(sides)
-        self._options = options
-        self.rows = {
-            figure: Rounds(figure)
-            for figure in (
-                *(f for hook in (SHARED, FIRST, AGAIN, STOP) for f in hook.values()),
-                *(SYNCHRONIZE, START, MEMORY, THREADS),
-                *(f for call in (PREPARE, UNPREPARE) for f in call.values()),
-            )
-        }
 
-    def round(self) -> None:
-        """Start both, time each hook of one and then of the other; the next round begins with the other."""
-        options = self._options
-        with ExitStack() as stack:
-            both = [
-                stack.enter_context(running(side, options.nri, options.pods, options.containers))
-                for side in self._sides
-            ]
-            for one in both:
-                self._start(one)
-            for one in both:
-                hooks.shared(one, options.warm_up)
-            for one in both:
-                times = hooks.shared(one, options.cycles)
-                self._add(SHARED, one.side.name, times["CreateContainer"])
-                self._add(STOP, one.side.name, times["StopContainer"])
-            for one in both:
-                updates = options.pods * options.containers
-                self._add(FIRST, one.side.name, hooks.first_of_a_claim(one, options.claims, updates))
-            for one in both:
-                self._add(AGAIN, one.side.name, hooks.restarted(one, options.cycles))
-        self._sides.reverse()
+def _versions() -> dict[str, object]:
+    return {"python": platform.python_version()}
 
-    def prepare(self, companion: Companion, directory: Path) -> None:
-        """Time dra-cpu, and the disk below it."""
-        prepares, unprepares = prepare_and_unprepare(companion, self._options.claims)
-        alone = disk(directory, self._options.claims)
-        for figures, samples in (PREPARE, prepares), (UNPREPARE, unprepares):
-            self._add(figures, OURS, samples)
-            self._add(figures, DISK, alone)
 
-    def _start(self, one: Running) -> None:
-        self.rows[START].add(one.side.name, one.start_ms)
-        self.rows[SYNCHRONIZE].add(one.side.name, one.synchronize_ms)
-        self.rows[MEMORY].add(one.side.name, one.memory_mib())
-        self.rows[THREADS].add(one.side.name, one.threads())
-        if one.n_updates != self._options.pods * self._options.containers:
-            raise hooks.WrongAnswerError(f"{one.side.name}: Synchronize brought {one.n_updates} updates")
+def _progress(part: str, number: int, options: argparse.Namespace) -> None:
+    print(f"{part}: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
 
-    def _add(self, figures: dict[int, Figure], side: str, samples: Sequence[float]) -> None:
-        for percent, figure in figures.items():
-            self.rows[figure].add(side, percentile(samples, percent))
+
+_PARTS: Mapping[str, _Part] = MappingProxyType({"processes": _processes, "allocation": _allocation})
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("hack/bench", description=__doc__)
+    parser.add_argument("--only", choices=_PARTS, help="one part of the bench (all of them)")
     parser.add_argument(
         "--nri", choices=VERSIONS, default=NEWEST, help="version of the runtime's library (%(default)s)"
     )
@@ -117,37 +90,32 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         ("warm-up", 30, "lives of a container before the clock runs"),
         ("pods", 110, "on the node"),
         ("containers", 3, "in each pod"),
+        ("requests", 6, "for CPUs, per round and case"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{text} (%(default)s)")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print JSON lines and a table; returns the exit code."""
+    """Print JSON lines and tables; returns the exit code."""
     options = _options(arguments)
+    parts = [options.only] if options.only else list(_PARTS)
     try:
-        programs(options.nri)
+        if "processes" in parts:
+            programs(options.nri)
+        if "allocation" in parts:
+            program()
     except BuildError as error:
         print(f"hack/bench: {error}", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory(prefix="nri-cpu-bench-") as name:
-        directory = Path(name)
-        ours = Ours(directory)
-        bench = Bench([ours, Floor()], options)
-        with companion(directory / "dra-cpu", ours.host) as dra_cpu:
-            for number in range(options.rounds):
-                print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-                bench.round()
-                bench.prepare(dra_cpu, directory)
-    context: dict[str, object] = {
-        "nri": options.nri,
-        "pods": options.pods,
-        "containers": options.pods * options.containers,
-        "python": platform.python_version(),
-        "protobuf": api_implementation.Type(),
-    }
-    rows = list(bench.rows.values())
-    print(json_lines(rows, context), "", table(rows), sep="\n")
+    lines, tables = [], []
+    for part in parts:
+        line, shown = _PARTS[part](options)
+        lines.append(line)
+        tables.append(shown)
+    print(*lines, sep="\n")
+    for shown in tables:
+        print("", shown, sep="\n")
     return 0
 
 

@@ -30,6 +30,25 @@ class Answer:
     nanoseconds: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the static policy is set up.
+
+    `strategy`: packed, spread (its option distribute-cpus-across-cores) or distributed (distribute-cpus-across-numa);
+    the rest are full-pcpus-only, prefer-align-cpus-by-uncorecache, align-by-socket and reservedSystemCPUs. These are
+    never in what is free; full-pcpus-only looks at their cores.
+    """
+
+    strategy: str = "packed"
+    full_pcpus_only: bool = False
+    align_l3: bool = False
+    align_by_socket: bool = False
+    reserved: CPUSet = EMPTY
+
+
+_NO_OPTIONS = Policy()
+
+
 class Kubelet:
     """The CPU manager's static policy as a function: which CPUs a container gets, without hints from elsewhere."""
 
@@ -61,29 +80,20 @@ class Kubelet:
         topology: Topology,
         free: CPUSet,
         count: int,
-        strategy: str = "packed",
+        policy: Policy = _NO_OPTIONS,
         *,
-        full_pcpus_only: bool = False,
-        align_l3: bool = False,
-        align_by_socket: bool = False,
-        reserved: CPUSet = EMPTY,
         rounds: int = 1,
         limit: float = LIMIT,
     ) -> Answer:
-        """What the kubelet's allocator answers; `reserved` matters to full_pcpus_only alone, and is not in `free`.
-
-        The keywords are the policy's options full-pcpus-only, prefer-align-cpus-by-uncorecache and align-by-socket, the
-        strategies are none, distribute-cpus-across-cores and distribute-cpus-across-numa. Raises NoAnswer after `limit`
-        seconds.
-        """
+        """What the kubelet's allocator answers; raises NoAnswer after `limit` seconds."""
         request: dict[str, Any] = {
             "free": str(free),
-            "reserved": str(reserved),
+            "reserved": str(policy.reserved),
             "count": count,
-            "strategy": strategy,
-            "fullPCPUsOnly": full_pcpus_only,
-            "alignL3": align_l3,
-            "alignBySocket": align_by_socket,
+            "strategy": policy.strategy,
+            "fullPCPUsOnly": policy.full_pcpus_only,
+            "alignL3": policy.align_l3,
+            "alignBySocket": policy.align_by_socket,
             "rounds": rounds,
         }
         if topology is not self._topology:

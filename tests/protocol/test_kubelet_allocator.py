@@ -13,7 +13,7 @@ import pytest
 from hack.go import Sources
 from nri_cpu.cpuset import CPUSet
 from tests.kubelet_allocator import build
-from tests.kubelet_allocator.driver import Answer, Kubelet, NoAnswer, as_the_kubelet_sees_it
+from tests.kubelet_allocator.driver import Answer, Kubelet, NoAnswer, Policy, as_the_kubelet_sees_it
 from tests.unit.topology.machines import hybrid, machine, t1, t1b, t2
 
 HACK = Path(__file__).parents[2] / "hack" / "kubelet-allocator"
@@ -48,16 +48,16 @@ def test_the_command_builds(arguments: list[str], said: str) -> None:
 
 def test_it_answers_as_the_kubelet_does_where_nothing_is_in_its_way(kubelet: Kubelet) -> None:
     assert str(kubelet.allocate(t1(), t1().online, 3).cpus) == "0-1,8"
-    assert str(kubelet.allocate(t1(), t1().online, 2, "spread").cpus) == "0-1"
-    assert str(kubelet.allocate(t2(), t2().online, 10, "distributed").cpus) == "0-2,4-6,8-9,12-13"
-    assert str(kubelet.allocate(t1b(), t1b().online - CPUSet([0, 8]), 6, align_l3=True).cpus) == "1-3,9-11"
+    assert str(kubelet.allocate(t1(), t1().online, 2, Policy("spread")).cpus) == "0-1"
+    assert str(kubelet.allocate(t2(), t2().online, 10, Policy("distributed")).cpus) == "0-2,4-6,8-9,12-13"
+    assert str(kubelet.allocate(t1b(), t1b().online - CPUSet([0, 8]), 6, Policy(align_l3=True)).cpus) == "1-3,9-11"
 
 
 def test_what_it_refuses_is_an_error_with_its_reason(kubelet: Kubelet) -> None:
     answer = kubelet.allocate(t1(), CPUSet([1]), 2)
     assert answer.cpus is None
     assert answer.error == "not enough cpus available to satisfy request: requested=2, available=1"
-    assert "no strategy" in kubelet.allocate(t1(), t1().online, 2, "tight").error
+    assert "no strategy" in kubelet.allocate(t1(), t1().online, 2, Policy("tight")).error
 
 
 def test_full_pcpus_only_refuses_odd_counts_and_counts_the_cores_of_reserved_cpus_as_taken(kubelet: Kubelet) -> None:
@@ -65,7 +65,7 @@ def test_full_pcpus_only_refuses_odd_counts_and_counts_the_cores_of_reserved_cpu
     free = t1().online - reserved
 
     def ask(count: int) -> Answer:
-        return kubelet.allocate(t1(), free, count, full_pcpus_only=True, reserved=reserved)
+        return kubelet.allocate(t1(), free, count, Policy(full_pcpus_only=True, reserved=reserved))
 
     assert ask(13).error == "SMT Alignment Error: requested 13 cpus not multiple cpus per core = 2"
     assert str(ask(14).cpus) == "1-7,9-15"
