@@ -42,18 +42,18 @@ class CpuConfig:
     align_l3: bool | None = None
     cpuset: CPUSet | None = None
 
+    def __str__(self) -> str:
+        """For messages."""
+        said = ((key, _shown(value) if isinstance(value, bool) else value) for key, value in self.as_json().items())
+        return ", ".join(f"{key}: {value}" for key, value in said) or "nothing"
+
     def options(self) -> AllocationOptions:
         """How to choose, the unset by its default. Raises OptionsError for what excludes each other.
 
         A cpuset leaves nothing to choose: a configuration that has one has no options.
         """
         if self.cpuset is not None:
-            others = ", ".join(f"{key}: {_shown(value)}" for key, value in self.as_json().items() if key != "cpuset")
-            raise OptionsError(
-                f"cpuset: {self.cpuset} and {others} exclude each other: the one names CPUs, the others how to choose"
-                if others
-                else f"cpuset: {self.cpuset} leaves nothing to choose"
-            )
+            raise OptionsError(f"{self}: a cpuset leaves nothing to choose")
         return AllocationOptions(
             strategy=self.strategy or Strategy.PACKED,
             numa_nodes=self.numa_nodes,

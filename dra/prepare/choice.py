@@ -219,11 +219,7 @@ def _asked(claim: Claim, result: Result, device: Device) -> CpuConfig:
         raise ClaimError(f"{where}: the claim sets {len(cpusets)} cpusets ({'; '.join(map(str, cpusets))}), 1 at most")
     merged = merge(found)
     if cpusets and merged != CpuConfig(cpuset=merged.cpuset):
-        others = ", ".join(key for key in merged.as_json() if key != "cpuset")
-        raise ClaimError(
-            f"{where}: cpuset: {merged.cpuset} excludes {others}, which class or claim set too: "
-            "it leaves nothing to choose"
-        )
+        raise ClaimError(f"{where}: class and claim set {merged}: a cpuset leaves nothing to choose")
     return merged
 
 
@@ -307,8 +303,13 @@ def _allocated(
         )
     try:
         options = config.options()
+    except OptionsError as error:
+        raise ClaimError(
+            f"device {device.name}: {error} (the node's configuration sets {node.default}, class and claim {asked})"
+        ) from None
+    try:
         return allocate(node.topology, free, count, options), _applied(options)
-    except (AllocationError, OptionsError) as error:
+    except AllocationError as error:
         raise ClaimError(f"device {device.name} ({len(device.cpus)} CPUs): {error}") from None
 
 

@@ -129,7 +129,7 @@ def test_a_cpuset_excludes_the_others(other: dict[str, object]) -> None:
     assert refusal(parameters(cpuset="2-5", **other)) == (
         f".cpuConfig.cpuset: 2-5 excludes {', '.join(other)}: it leaves nothing to choose"
     )
-    with pytest.raises(OptionsError, match=r"cpuset: 2-5 and .* exclude each other"):
+    with pytest.raises(OptionsError, match=r"cpuset: 2-5, .*: a cpuset leaves nothing to choose"):
         merge([CpuConfig(cpuset=CPUSet.parse("2-5")), parse_cpu_config(parameters(**other), PATH)]).options()
 
 
@@ -186,6 +186,13 @@ def test_what_is_set_later_counts_key_by_key() -> None:
     assert merged.options() == AllocationOptions(Strategy.DISTRIBUTED, 2, full_physical_cores=False, align_l3=False)
 
 
+def test_what_is_set_is_told_as_it_is_written() -> None:
+    everything = CpuConfig(Strategy.DISTRIBUTED, 2, full_physical_cores=True, align_l3=False)
+    assert str(everything) == "strategy: distributed, numaNodes: 2, fullPhysicalCores: true, alignL3: false"
+    assert str(CpuConfig(cpuset=CPUSet([2, 3]))) == "cpuset: 2-3"
+    assert str(CpuConfig()) == "nothing"
+
+
 def test_what_is_not_set_is_packed_and_aligned() -> None:
     assert merge([]) == CpuConfig()
     assert CpuConfig().options() == AllocationOptions(Strategy.PACKED, align_l3=True)
@@ -197,7 +204,7 @@ def test_what_is_not_set_is_packed_and_aligned() -> None:
         (CpuConfig(Strategy.SPREAD, full_physical_cores=True), "spread.*fullPhysicalCores"),
         (CpuConfig(numa_nodes=2), "numaNodes: 2 needs strategy: distributed"),
         (CpuConfig(Strategy.PACKED, NumaNodes.ALL), "numaNodes: all needs strategy: distributed"),
-        (CpuConfig(cpuset=CPUSet([1])), "cpuset: 1 leaves nothing to choose"),
+        (CpuConfig(cpuset=CPUSet([1])), "cpuset: 1: a cpuset leaves nothing to choose"),
     ],
 )
 def test_what_excludes_each_other_has_no_options(config: CpuConfig, told: str) -> None:
