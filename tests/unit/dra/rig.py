@@ -73,9 +73,10 @@ class Rig:
         require_plugin: bool = True,
         boot: str = BOOT,
         online: Callable[[], CPUSet] | None = None,
+        **configured: Any,
     ) -> None:
-        """A start of dra-cpu: of the first one, or of the next after a stop or a crash."""
-        self.node = Node.of(NODE, mode, self.topology, CPUSet.parse(reserved), min_shared)
+        """A start of dra-cpu: the first one, or the next after a stop or a crash; `configured` goes to Node.of."""
+        self.node = Node.of(NODE, mode, self.topology, CPUSet.parse(reserved), min_shared, **configured)
         state = recover(self.checkpoint, self.cdi, self.node, boot)
         self.ledger = Ledger(self.checkpoint, self.cdi, state, boot)
         synchronized = self.checkpoint.with_name("synchronized.lock") if require_plugin else None

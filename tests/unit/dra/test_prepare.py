@@ -15,7 +15,7 @@ from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import write_durably
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import read_online
-from tests.unit.dra.manifests import manifest, result, uid
+from tests.unit.dra.manifests import config, configured, manifest, result, uid
 from tests.unit.dra.rig import Rig
 from tests.unit.topology.machines import machine
 
@@ -385,3 +385,18 @@ def test_decisions_are_logged_and_no_preparation_ever_is(rig: Rig) -> None:
         f"claim {ref} is unprepared: its CPUs 0,8 are free",
     ]
     assert secret not in "".join(lines)
+
+
+@pytest.mark.fault("B5")
+def test_how_cpus_were_chosen_is_on_disk_and_counts_until_unprepare(rig: Rig) -> None:
+    def claim(**cpu_config: object) -> ClaimRef:
+        return rig.claims.put(configured(config({"apiVersion": "v1alpha1", "cpuConfig": cpu_config})))
+
+    ref = claim(fullPhysicalCores=True)
+    before = rig.prepare(ref)
+    assert rig.on_disk().claims[ref.uid].options == {"cpus": {"strategy": "packed", "fullPhysicalCores": True}}
+    # A version that does not know a parameter keeps what another one has prepared with it.
+    assert rig.prepare(claim(fullPhysicalCores=True, tomorrow=1)) == before
+    assert rig.unprepare(ref) == ""
+    assert "cpuConfig has the unknown key 'tomorrow' (1)" in rig.refusal(ref)
+    assert rig.recorded == {}

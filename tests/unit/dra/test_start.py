@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from dra.devices import DeviceMode
+from dra.allocation import Strategy
+from dra.cpu_config import CpuConfig
+from dra.devices import DeviceMode, GroupBy
 from nri_cpu.checkpoint.errors import CheckpointError, TooNew
 from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.checkpoint.locks import FileLock
 from nri_cpu.checkpoint.model import Checkpoint
 from nri_cpu.cpuset import CPUSet
-from tests.unit.dra.manifests import result
+from tests.unit.dra.manifests import config, configured, result
 from tests.unit.dra.rig import BOOT, Rig
 from tests.unit.topology.machines import machine, t1
 
@@ -154,6 +156,35 @@ def test_claims_of_the_other_mode_keep_their_cpus(rig: Rig, boot: str) -> None:
     assert rig.prepare(ref) == CPUSet.parse("0,8")
     assert rig.unprepare(ref) == ""
     assert "belongs to cpuDeviceMode grouped" in rig.refusal(ref)
+
+
+@pytest.mark.fault("R17")
+@pytest.mark.parametrize("boot", [BOOT, NEXT_BOOT])
+@pytest.mark.parametrize("group_by", [GroupBy.SOCKET, GroupBy.MACHINE])
+def test_claims_of_another_grouping_keep_their_cpus(rig: Rig, boot: str, group_by: GroupBy) -> None:
+    before = rig.on_disk()
+    rig.start(group_by=group_by, default=CpuConfig(Strategy.PACKED), boot=boot)
+    assert rig.on_disk() == before
+    assert rig.prepare(rig.claim(1)) == CPUSet.parse("0,8")
+    device = next(iter(rig.node.devices))
+    assert rig.prepare(rig.claim(3, result(device))) == CPUSet.parse("2,10")
+    assert rig.unprepare(rig.claim(1)) == ""
+    assert "belongs to cpuDeviceMode grouped, groupBy numanode" in rig.refusal(rig.claim(1))
+    rig.start(boot=boot)
+    assert rig.prepare(rig.claim(3, result(device))) == CPUSet.parse("2,10")
+
+
+@pytest.mark.fault("A13", "R17")
+def test_cpus_that_a_claim_names_are_kept_over_a_reboot_unless_they_are_gone(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, group_by=GroupBy.MACHINE)
+    entry = config({"apiVersion": "v1alpha1", "cpuConfig": {"cpuset": "3,5"}})
+    ref = rig.claims.put(configured(entry, results=[result("cpudevmachine")]))
+    assert rig.prepare(ref) == CPUSet.parse("3,5")
+    rig.start(group_by=GroupBy.MACHINE, boot=NEXT_BOOT)
+    assert rig.recorded == {ref.uid: CPUSet.parse("3,5")}
+    rig.start(group_by=GroupBy.MACHINE, reserved="5", boot=BOOT)
+    assert rig.recorded == {}
+    assert "of the claim's cpuset 3,5 the CPUs 5 are reserved" in rig.refusal(ref)
 
 
 @pytest.mark.fault("R8")
