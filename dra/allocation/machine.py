@@ -3,6 +3,11 @@
 CPU n is bit n of an int. Each object (core, L3 group, NUMA node, socket) is the mask of its online CPUs, so its width
 is its own, never an average over the machine (fault R12), and a core is what the topology says, never a bare core id
 (fault R11).
+
+Any kind of object may contain any other: a socket several NUMA nodes, a NUMA node several sockets, an L3 group several
+NUMA nodes. Where two truly cross, so that neither contains the other, which only broken firmware shows, the inner kind
+is cut at the border of the outer one (in this order: socket, NUMA node, L3 group, core) and its parts count as objects
+of their own; threads in two L3 groups, or of two types, are never one core.
 """
 
 from __future__ import annotations
@@ -11,16 +16,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dra.allocation.cores import CoreShape, shapes_of
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology.model import CoreType, Topology
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Machine:
     """All masks. Sockets and nodes are in order of their number, groups and cores in order of their lowest CPU.
 
     `types`: the CPUs of each core type that occurs, in the order in which equals are taken. `node_numbers`: the
-    number of each of `nodes`.
+    number of each of `nodes`. `shapes`: the cores by how their siblings lie. `widths`: for each number of online
+    threads that a core has, ascending, the leads of the cores that have it. Two machines are equal only if they are
+    one: `machine_of` gives the same for equal topologies, and what is derived from it can be kept by it cheaply.
     """
 
     cpus: int
@@ -30,24 +38,61 @@ class Machine:
     l3_groups: tuple[int, ...]
     cores: tuple[int, ...]
     types: tuple[int, ...]
+    shapes: tuple[CoreShape, ...]
+    widths: tuple[tuple[int, int], ...]
 
 
 @lru_cache(maxsize=16)
 def machine_of(topology: Topology) -> Machine:
     """The masks of a topology; the same object again for an equal one."""
-    types = (
+    by_type = (
         CPUSet(cpu.id for cpu in topology.cpus.values() if cpu.core_type is core_type).mask for core_type in CoreType
     )
+    types = tuple(mask for mask in by_type if mask)
+    sockets = _masks(topology.sockets.values())
+    numbered = [(number, part) for number, node in topology.nodes.items() for part in _cut([node.mask], sockets)]
+    nodes = tuple(part for _, part in numbered)
+    l3_groups = _cut(_cut(_masks(topology.l3_groups), sockets), nodes)
+    cores = _masks(topology.cores)
+    for borders in (sockets, nodes, l3_groups, types):
+        cores = tuple(core & border for core in cores for border in _meeting(core, borders))
     return Machine(
         cpus=topology.online.mask,
-        sockets=_masks(topology.sockets.values()),
-        nodes=_masks(topology.nodes.values()),
-        node_numbers=tuple(topology.nodes),
-        l3_groups=_masks(topology.l3_groups),
-        cores=_masks(topology.cores),
-        types=tuple(mask for mask in types if mask),
+        sockets=sockets,
+        nodes=nodes,
+        node_numbers=tuple(number for number, _ in numbered),
+        l3_groups=tuple(sorted(l3_groups, key=_lowest)),
+        cores=tuple(sorted(cores, key=_lowest)),
+        types=types,
+        shapes=shapes_of(cores),
+        widths=_widths(cores),
     )
 
 
 def _masks(sets: Iterable[CPUSet]) -> tuple[int, ...]:
     return tuple(each.mask for each in sets)
+
+
+def _lowest(mask: int) -> int:
+    return mask & -mask
+
+
+def _meeting(part: int, borders: Iterable[int]) -> list[int]:
+    return [border for border in borders if border & part]
+
+
+def _cut(parts: Iterable[int], borders: Iterable[int]) -> tuple[int, ...]:
+    """The parts, those cut that cross a border; one that contains all it meets, or lies in one, crosses none."""
+    found: list[int] = []
+    for part in parts:
+        meeting = _meeting(part, borders)
+        crosses = len(meeting) > 1 and any(border & ~part for border in meeting)
+        found += [part & border for border in meeting] if crosses else [part]
+    return tuple(found)
+
+
+def _widths(cores: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    leads: dict[int, int] = {}
+    for core in cores:
+        leads[core.bit_count()] = leads.get(core.bit_count(), 0) | _lowest(core)
+    return tuple(sorted(leads.items()))

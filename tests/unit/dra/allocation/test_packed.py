@@ -87,10 +87,10 @@ def test_an_e_core_is_taken_before_a_p_core_is_broken() -> None:
 
 
 def test_without_l3_alignment_the_cores_decide() -> None:
-    # Inside the tighter L3 a core would have to be broken.
-    free = parse("0,8,1,4-5,12-13") - parse("8")
-    assert allocate(t1b(), free, 2) == parse("0-1")
-    assert allocate(t1b(), free, 2, AllocationOptions(align_l3=False)) == parse("4,12")
+    # Threads that no L3 has enough of are worth more than an L3 of whole cores only if L3 groups don't count.
+    free = parse("0-1,4-5,12-13")
+    assert allocate(t1b(), free, 3) == parse("4-5,12")
+    assert allocate(t1b(), free, 3, AllocationOptions(align_l3=False)) == parse("0,4,12")
 
 
 @pytest.mark.parametrize("count", [0, -1])
