@@ -91,6 +91,8 @@ class Node:
                 f"CPUs {halves} can be in claims and are siblings of reserved ones: "
                 "reserve whole cores to keep them apart"
             )
+        if self.mode is DeviceMode.INDIVIDUAL and self.default != CpuConfig():
+            found.append(f"{self.default}: has no effect with cpuDeviceMode individual, the scheduler chooses the CPUs")
         found.extend(
             f"device {device.name} is published without the PCIe roots {', '.join(device.left_out)}: "
             "more than a device has room for"

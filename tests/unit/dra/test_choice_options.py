@@ -150,6 +150,9 @@ def test_what_individual_devices_do_not_have_is_refused() -> None:
     results = [result("cpudev003", None, "r")]
     got = choice(here, results=results)
     assert (str(got.devices[0].cpus), got.options) == ("3", {})
+    assert here.warnings() == (
+        "strategy: spread: has no effect with cpuDeviceMode individual, the scheduler chooses the CPUs",
+    )
     assert refusal(here, of_class(strategy="spread", alignL3=True), results=results) == (
         "device cpudev003, request r: strategy, alignL3 can't be had in cpuDeviceMode individual, "
         "where the scheduler chooses the CPUs"
