@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
+from dra.allocation.cores import CoreShape, cpus_of, lowest, whole
 from dra.allocation.machine import Machine
 from dra.allocation.sets import MOST_SETS, fewest, sets_of
-from dra.allocation.shapes import Shape, bits_of, expanded, first_threads, lowest, lowest_bit, shapes_of, whole
+from nri_cpu.cpuset import CPUSet
 
 
 def spread(machine: Machine, free: int, count: int) -> int:
@@ -27,7 +28,7 @@ def spread(machine: Machine, free: int, count: int) -> int:
     """
     if count == free.bit_count():
         return free
-    request = _Request(_places_of(machine), machine.types, free, count)
+    request = _Request(machine, free, count)
     candidates = [request.candidate(region) for region in islice(_regions(machine, free, count), MOST_SETS)]
     best = min(candidate.score for candidate in candidates)
     chosen = 0
@@ -35,7 +36,7 @@ def spread(machine: Machine, free: int, count: int) -> int:
         if candidate.score == best:
             cpus = request.take(candidate.pool)
             # The list that has the lowest of the CPUs in which the two differ is the lower one.
-            if not chosen or lowest_bit(cpus ^ chosen) & cpus:
+            if not chosen or _lowest_bit(cpus ^ chosen) & cpus:
                 chosen = cpus
     return chosen
 
@@ -52,65 +53,31 @@ def spread_quality(machine: Machine, free: int, cpus: int) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """What holds for a machine whatever is free.
-
-    `tidy`: each core is in one node and of one type, each node in one socket. `sockets`, `nodes`: the kind of each;
-    two of one kind have the same cores, only shifted. Without tidiness each is a kind of its own.
-    """
-
-    shapes: tuple[Shape, ...]
-    widest: int
-    tidy: bool
-    sockets: tuple[Hashable, ...]
-    nodes: tuple[Hashable, ...]
-
-
 @lru_cache(maxsize=16)
-def _places_of(machine: Machine) -> _Places:
-    shapes = shapes_of(machine)
+def _kinds(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The kind of each socket and of each node: two of one kind have the same cores, only shifted.
 
-    def within(small: tuple[int, ...], big: tuple[int, ...]) -> bool:
-        return all(sum(1 for outer in big if outer & inner) == 1 for inner in small)
+    Where a node holds several sockets each is a kind of its own: to swap two may change how many nodes it takes.
+    """
+    if any(sum(1 for socket in machine.sockets if socket & node) > 1 for node in machine.nodes):
+        return tuple(range(len(machine.sockets))), tuple(range(len(machine.nodes)))
 
-    tidy = (
-        within(machine.cores, machine.nodes)
-        and within(machine.cores, machine.types)
-        and within(machine.nodes, machine.sockets)
-    )
+    def numbered(objects: tuple[int, ...]) -> tuple[int, ...]:
+        looks = []
+        for each in objects:
+            low = _lowest_bit(each)
+            parts = (*(shape.leads for shape in machine.shapes), *machine.types)
+            inner = tuple((each & node) // low for node in machine.nodes if each & node)
+            looks.append((*((each & part) // low for part in parts), inner))
+        return tuple(looks.index(look) for look in looks)
 
-    def kinds(objects: tuple[int, ...]) -> tuple[Hashable, ...]:
-        if not tidy:
-            return tuple(range(len(objects)))
-        parts = (*(shape.bases for shape in shapes), *machine.types)
-        return tuple(
-            (
-                *((each & part) // lowest_bit(each) for part in parts),
-                *((each & node) // lowest_bit(each) for node in machine.nodes if each & node),
-            )
-            for each in objects
-        )
-
-    return _Places(
-        shapes,
-        max(shape.width for shape in shapes),
-        tidy,
-        _numbered(kinds(machine.sockets)),
-        _numbered(kinds(machine.nodes)),
-    )
-
-
-def _numbered(kinds: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
-    """The same kinds as small numbers, quick to hash."""
-    return tuple(kinds.index(kind) for kind in kinds)
+    return numbered(machine.sockets), numbered(machine.nodes)
 
 
 def _regions(machine: Machine, free: int, count: int) -> Iterator[int]:
     """The free CPUs of each set of sockets and nodes that could be the one: the fewest that hold `count`."""
-    places = _places_of(machine)
-    # Lowest first, so that of equals the lowest comes first.
-    sockets = _parts(machine.sockets, places.sockets, free)
+    socket_kinds, node_kinds = _kinds(machine)
+    sockets = _parts(machine.sockets, socket_kinds, free)
     number = fewest([size for _, size, _ in sockets], count)
     pools = [
         sum(sockets[index][0] for index in chosen)
@@ -118,22 +85,22 @@ def _regions(machine: Machine, free: int, count: int) -> Iterator[int]:
             sets_of([size for _, size, _ in sockets], [kind for _, _, kind in sockets], number, count), MOST_SETS
         )
     ]
-    inside = [_parts(machine.nodes, places.nodes, pool) for pool in pools]
-    numbers = [fewest([size for _, size, _ in nodes], count) for nodes in inside]
-    least = min(numbers)
-    for nodes, needed in zip(inside, numbers, strict=True):
-        if needed == least:
-            sizes, kinds = [size for _, size, _ in nodes], [kind for _, _, kind in nodes]
-            for chosen in sets_of(sizes, kinds, least, count):
-                yield sum(nodes[index][0] for index in chosen)
+    inside = [_parts(machine.nodes, node_kinds, pool) for pool in pools]
+    number = min(fewest([size for _, size, _ in nodes], count) for nodes in inside)
+    for nodes in inside:
+        for chosen in sets_of([size for _, size, _ in nodes], [kind for _, _, kind in nodes], number, count):
+            yield sum(nodes[index][0] for index in chosen)
 
 
-def _parts(objects: tuple[int, ...], kinds: tuple[Hashable, ...], pool: int) -> list[tuple[int, int, Hashable]]:
-    """Of each object with CPUs in `pool`: these CPUs, how many, and a kind that says all but where; lowest first."""
+def _parts(objects: tuple[int, ...], kinds: tuple[int, ...], pool: int) -> list[tuple[int, int, Hashable]]:
+    """Of each object with CPUs in `pool`: these CPUs, how many, and a kind that says all but where.
+
+    Lowest first, so that of one kind the lowest is taken first.
+    """
     parts = []
     for each, kind in zip(objects, kinds, strict=True):
         if cpus := each & pool:
-            parts.append((lowest_bit(each), cpus, kind))
+            parts.append((_lowest_bit(each), cpus, kind))
     parts.sort()
     return [(cpus, cpus.bit_count(), (kind, cpus // low)) for low, cpus, kind in parts]
 
@@ -149,23 +116,20 @@ class _Candidate:
 class _Request:
     """One call: which CPUs are a core's first free thread, and which of these break a whole core."""
 
-    def __init__(self, places: _Places, types: tuple[int, ...], free: int, count: int) -> None:
-        self._places = places
-        self._types = types
+    def __init__(self, machine: Machine, free: int, count: int) -> None:
+        self._shapes = machine.shapes
+        self._types = machine.types
+        # Those with siblings, narrow ones first.
+        self._widths = [(width, leads) for width, leads in machine.widths if width > 1]
         self._count = count
-        self._firsts = first_threads(places.shapes, free)
+        self._firsts = _first_threads(machine.shapes, free)
+        wide = sum(leads for _, leads in self._widths)
         # CPUs of cores of several threads that are all free: one taken alone breaks the core.
-        self._wide = 0
-        for shape in places.shapes:
-            if shape.width > 1:
-                self._wide |= expanded(shape, whole(shape, free))
-
-    def _first_threads(self, pool: int) -> int:
-        return self._firsts & pool if self._places.tidy else first_threads(self._places.shapes, pool)
+        self._whole = cpus_of(machine.shapes, whole(machine.shapes, free) & wide)
 
     def candidate(self, region: int) -> _Candidate:
         """The best that can be had in the region, up to level 5, and from which of its CPUs."""
-        if self._first_threads(region).bit_count() < self._count:
+        if (self._firsts & region).bit_count() < self._count:
             return self._on_every_core(region)
         pools = [pool for kind in self._types if (pool := kind & region)]
         single = [self._on_some_cores(pool, 0) for pool in pools]
@@ -178,45 +142,44 @@ class _Request:
 
     def _on_some_cores(self, pool: int, mixed: int) -> _Candidate | None:
         """One thread of each of `count` cores; None when there are fewer."""
-        firsts = self._first_threads(pool)
+        firsts = self._firsts & pool
         if firsts.bit_count() < self._count:
             return None
-        unbroken = (firsts & ~self._wide).bit_count()
+        unbroken = (firsts & ~self._whole).bit_count()
         return _Candidate((-self._count, mixed, max(0, self._count - unbroken)), pool)
 
     def _lower(self, candidates: list[_Candidate]) -> _Candidate:
         """The best of candidates from pools apart, by score, then by the lowest CPU that they take."""
         if len(candidates) == 1:
             return candidates[0]
-        return min(candidates, key=lambda each: (each.score, lowest_bit(self.take(each.pool))))
+        return min(candidates, key=lambda each: (each.score, _lowest_bit(self.take(each.pool))))
 
     def _on_every_core(self, region: int) -> _Candidate:
         """All cores with free CPUs, and of as many as possible of them all."""
-        firsts = self._first_threads(region)
+        firsts = self._firsts & region
         mixed = int(sum(1 for kind in self._types if kind & region) > 1)
-        broken = (firsts & self._wide).bit_count() - self._completed(region, firsts)
+        broken = (firsts & self._whole).bit_count() - self._completed(region, firsts)
         return _Candidate((-firsts.bit_count(), mixed, broken), region)
 
     def _completed(self, region: int, firsts: int) -> int:
         """How many whole cores of several threads can be taken wholly: narrow ones cost least."""
-        rest, completed = self._count - firsts.bit_count(), 0
-        for shape in self._places.shapes:
-            if shape.width > 1:
-                number = min(whole(shape, region).bit_count(), rest // (shape.width - 1))
-                completed += number
-                rest -= number * (shape.width - 1)
+        cores, rest, completed = whole(self._shapes, region), self._count - firsts.bit_count(), 0
+        for width, leads in self._widths:
+            number = min((cores & leads).bit_count(), rest // (width - 1))
+            completed += number
+            rest -= number * (width - 1)
         return completed
 
     def take(self, pool: int) -> int:
         """The lowest list of CPUs that has the score of the candidate of this pool."""
-        firsts = self._first_threads(pool)
+        firsts = self._firsts & pool
         more = self._count - firsts.bit_count()
         if more <= 0:
-            unbroken = firsts & ~self._wide
+            unbroken = firsts & ~self._whole
             few = self._count - unbroken.bit_count()
-            return unbroken | lowest(firsts & self._wide, few) if few > 0 else lowest(unbroken, self._count)
+            return unbroken | lowest(firsts & self._whole, few) if few > 0 else lowest(unbroken, self._count)
         others = pool & ~firsts
-        if self._places.widest == 2:
+        if self._widths[-1][0] == 2:
             return firsts | lowest(others, more)  # each one completes a core
         return firsts | self._lowest_completing(pool, others, self._completed(pool, firsts), more)
 
@@ -228,18 +191,19 @@ class _Request:
         """
         owner: dict[int, int] = {}
         missing: dict[int, int] = {}
-        cores = [0] * self._places.widest
-        for shape in self._places.shapes:
-            for base in bits_of(whole(shape, pool)) if shape.width > 1 else ():
-                missing[base] = shape.width - 1
-                cores[shape.width - 1] += 1
-                owner.update((base + distance, base) for distance in shape.distances)
+        cores = [0] * self._widths[-1][0]
+        complete = whole(self._shapes, pool)
+        for shape in self._shapes:
+            for lead in CPUSet.from_mask(shape.leads & complete):
+                missing[lead] = len(shape.distances) - 1
+                cores[missing[lead]] += 1
+                owner.update((lead + distance, lead) for distance in shape.distances)
         chosen = 0
-        for cpu in bits_of(others):
+        for cpu in CPUSet.from_mask(others):
             if not more:
                 break
-            base = owner.get(cpu, -1)
-            lacks = missing.get(base, 0)
+            lead = owner.get(cpu, -1)
+            lacks = missing.get(lead, 0)
             if lacks:
                 cores[lacks] -= 1
                 cores[lacks - 1] += 1
@@ -247,11 +211,11 @@ class _Request:
                 chosen |= 1 << cpu
                 more -= 1
                 if lacks:
-                    missing[base] = lacks - 1
+                    missing[lead] = lacks - 1
             elif lacks:
                 # Left out, so this core is not completed.
                 cores[lacks - 1] -= 1
-                missing[base] = 0
+                missing[lead] = 0
         return chosen
 
 
@@ -263,3 +227,19 @@ def _cost(cores: list[int], completed: int) -> int:
         cost += taken * lacks
         completed -= taken
     return cost
+
+
+def _first_threads(shapes: tuple[CoreShape, ...], cpus: int) -> int:
+    """The lowest CPU in `cpus` of each core that has any there."""
+    firsts = 0
+    for shape in shapes:
+        untouched = shape.leads
+        for distance in shape.distances:
+            found = (cpus >> distance) & untouched
+            firsts |= found << distance
+            untouched &= ~found
+    return firsts
+
+
+def _lowest_bit(mask: int) -> int:
+    return mask & -mask

@@ -3,14 +3,15 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dra.allocation.machine import machine_of
 from dra.allocation.sets import fewest, sets_of
-from dra.allocation.shapes import lowest
 from dra.allocation.spread import spread, spread_quality
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.topology import Cpu, Topology
+from nri_cpu.topology import CoreType, Cpu, Topology
+from tests.unit.dra.allocation.random_machines import Request, requests
 from tests.unit.dra.allocation.small_machines import small_requests
 from tests.unit.topology.machines import box, hybrid, machine, t1, t1b, t2
 
@@ -23,13 +24,17 @@ def chosen(topology: Topology, free: str, count: int) -> str:
 
 def vector(topology: Topology, free: CPUSet, cpus: CPUSet) -> Vector:
     """All levels of spread, smaller is better, said the long way."""
-    taken = [topology.cpus[cpu] for cpu in cpus]
-    cores = [core for core in topology.cores if core & cpus]
+    machine_ = machine_of(topology)
+
+    def touched(objects: tuple[int, ...]) -> list[CPUSet]:
+        return [each for each in map(CPUSet.from_mask, objects) if each & cpus]
+
+    cores = touched(machine_.cores)
     return (
-        len({cpu.socket for cpu in taken}),
-        len({cpu.numa_node for cpu in taken}),
+        len(touched(machine_.sockets)),
+        len(touched(machine_.nodes)),
         -len(cores),
-        len({cpu.core_type for cpu in taken}) > 1,
+        len(touched(machine_.types)) > 1,
         len([core for core in cores if core <= free and not core <= cpus]),
         list(cpus),
     )
@@ -92,12 +97,44 @@ def test_cores_with_the_same_id_on_two_sockets_are_different_cores() -> None:
     assert chosen(t2(), "0,4-5,8", 2) == "4-5"
 
 
-@given(small_requests())
+def test_sockets_that_share_a_numa_node_are_worth_more_than_equal_ones_that_do_not() -> None:
+    topology = Topology.of(Cpu(n, n // 4, 0, -1, n, n // 8, 0) for n in range(16))
+    assert chosen(topology, "2-15", 8) == "8-15"
+
+
+P_CORE, E_CORE = CoreType.P_CORE, CoreType.E_CORE
+
+
+@pytest.mark.parametrize(
+    ("cpus", "count", "expected"),
+    [
+        pytest.param([(0, 0, n // 2) for n in range(4)] + [(1, 1, n) for n in range(4)], 2, "4-5", id="width"),
+        pytest.param(
+            [(0, 0, n, (P_CORE, E_CORE)[n % 2]) for n in range(4)] + [(1, 1, n, P_CORE) for n in range(4)],
+            3,
+            "4-6",
+            id="type",
+        ),
+        pytest.param([(0, n // 2, n) for n in range(4)] + [(1, 2, n) for n in range(4)], 3, "4-6", id="nodes"),
+    ],
+)
+def test_sockets_that_differ_only_in_what_their_cpus_are_are_told_apart(
+    cpus: list[tuple[int, int, int] | tuple[int, int, int, CoreType]], count: int, expected: str
+) -> None:
+    topology = Topology.of(Cpu(n, cpu[0], 0, -1, cpu[2], cpu[1], 0, *cpu[3:]) for n, cpu in enumerate(cpus))
+    assert chosen(topology, "0-7", count) == expected
+
+
+def test_one_type_in_another_node_is_worth_a_broken_core() -> None:
+    kinds = [(0, 0, P_CORE), (0, 1, E_CORE), (1, 2, P_CORE), (1, 2, P_CORE), (1, 3, P_CORE), (1, 3, P_CORE)]
+    topology = Topology.of(Cpu(n, 0, 0, -1, core, node, 0, kind) for n, (node, core, kind) in enumerate(kinds))
+    assert chosen(topology, "0-5", 2) == "2,4"
+
+
+@given(st.one_of(small_requests(), requests(16, most_free=10)))
 @settings(max_examples=600, deadline=None)
-@example((smt(3, 3), CPUSet.parse("0-8"), 8))
-@example((smt(4, 2), CPUSet.parse("0-7"), 6))
-def test_no_choice_of_all_is_better(request_: tuple[Topology, CPUSet, int]) -> None:
-    topology, free, count = request_
+def test_no_choice_of_all_is_better(request_: Request) -> None:
+    topology, free, count = request_.topology, request_.free, request_.count
     ours = CPUSet.from_mask(spread(machine_of(topology), free.mask, count))
     assert ours <= free
     assert len(ours) == count
@@ -105,10 +142,10 @@ def test_no_choice_of_all_is_better(request_: tuple[Topology, CPUSet, int]) -> N
     assert vector(topology, free, ours) == best
 
 
-@given(small_requests())
+@given(requests(16, most_free=10))
 @settings(max_examples=50, deadline=None)
-def test_quality_says_the_levels_in_their_order(request_: tuple[Topology, CPUSet, int]) -> None:
-    topology, free, count = request_
+def test_quality_says_the_levels_in_their_order(request_: Request) -> None:
+    topology, free, count = request_.topology, request_.free, request_.count
     cpus = spread(machine_of(topology), free.mask, count)
     quality = spread_quality(machine_of(topology), free.mask, cpus)
     sockets, nodes, cores, mixed, broken, _ = vector(topology, free, CPUSet.from_mask(cpus))
@@ -151,10 +188,3 @@ def test_sets_come_once_each_for_all_kinds_and_only_those_that_hold_enough() -> 
     assert not list(sets_of(sizes, kinds, 5, 20))
     assert not list(sets_of(sizes, kinds, 6, 1))
     assert [fewest(sizes, least) for least in (1, 5, 6, 9, 10, 19)] == [1, 1, 2, 2, 3, 5]
-
-
-@pytest.mark.parametrize("mask", [1, 0b1011, 1 << 600 | 5, (1 << 512) - 1])
-def test_the_lowest_cpus_of_a_mask(mask: int) -> None:
-    ids = list(CPUSet.from_mask(mask))
-    for number in {1, 2, 3, len(ids) // 2 + 1, len(ids), len(ids) + 1}:
-        assert list(CPUSet.from_mask(lowest(mask, number))) == ids[:number]
