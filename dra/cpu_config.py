@@ -44,8 +44,10 @@ class CpuConfig:
 
     def __str__(self) -> str:
         """For messages."""
-        said = ((key, _shown(value) if isinstance(value, bool) else value) for key, value in self.as_json().items())
-        return ", ".join(f"{key}: {value}" for key, value in said) or "nothing"
+        said = (
+            (key, _shown(value) if isinstance(value, bool) else str(value)) for key, value in self.as_json().items()
+        )
+        return ", ".join(f"{key}: {value[:100]}" for key, value in said) or "nothing"
 
     def options(self) -> AllocationOptions:
         """How to choose, the unset by its default. Raises OptionsError for what excludes each other.
@@ -87,7 +89,9 @@ def parse_cpu_config(parameters: object, path: str) -> CpuConfig:
     values = {_KEYS[key][0]: _KEYS[key][1](value, f"{path}.{key}") for key, value in found.items()}
     if "cpuset" in found and len(found) > 1:
         others = ", ".join(key for key in found if key != "cpuset")
-        raise CpuConfigError(f"{path}.cpuset: {values['cpuset']} excludes {others}: it leaves nothing to choose")
+        raise CpuConfigError(
+            f"{path}.cpuset: {str(values['cpuset'])[:100]} excludes {others}: it leaves nothing to choose"
+        )
     return CpuConfig(**values)
 
 

@@ -25,6 +25,7 @@ from nri_cpu.topology.model import Topology
 
 # Devices that an error names. In individual mode there are as many as CPUs.
 _SHOWN_DEVICES = 8
+_SHOWN_TEXT = 100
 
 _UNSET = CpuConfig()
 
@@ -211,14 +212,16 @@ def _asked(claim: Claim, result: Result, device: Device) -> CpuConfig:
             raise ClaimError(f"{where}: {error}") from None
         if config.cpuset is not None and entry.source is ConfigSource.CLASS:
             raise ClaimError(
-                f"{where}: the DeviceClass sets cpuset: {config.cpuset}, the same CPUs for all its claims: "
+                f"{where}: the DeviceClass sets cpuset: {_short(config.cpuset)}, the same CPUs for all its claims: "
                 "only a claim can name CPUs"
             )
         if config.cpuset is not None:
             cpusets.append(config.cpuset)
         found.append(config)
     if len(cpusets) > 1:
-        raise ClaimError(f"{where}: the claim sets {len(cpusets)} cpusets ({'; '.join(map(str, cpusets))}), 1 at most")
+        raise ClaimError(
+            f"{where}: the claim sets {len(cpusets)} cpusets ({'; '.join(map(_short, cpusets[:2]))}), 1 at most"
+        )
     merged = merge(found)
     if cpusets and merged != CpuConfig(cpuset=merged.cpuset):
         raise ClaimError(f"{where}: class and claim set {merged}: a cpuset leaves nothing to choose")
@@ -263,16 +266,11 @@ def _named(
     online: CPUSet,
 ) -> CPUSet:
     """The CPUs that the claim names, taken as they are after all checks of fault A13."""
-    what = f"device {device.name}: of the claim's cpuset {cpuset}"
+    what = f"device {device.name}: the claim's cpuset {_short(cpuset)}"
     if device.group_by is not GroupBy.MACHINE:
-        raise ClaimError(
-            f"device {device.name}: the claim sets cpuset: {cpuset}, which takes groupBy machine, "
-            f"and this node has {setting(node.mode, node.group_by)}"
-        )
+        raise ClaimError(f"{what} takes groupBy machine, and this node has {setting(node.mode, node.group_by)}")
     if len(cpuset) != count:
-        raise ClaimError(
-            f"device {device.name}: the claim's cpuset {cpuset} has {len(cpuset)} CPUs, {count} are allocated"
-        )
+        raise ClaimError(f"{what} has {len(cpuset)} CPUs, {count} are allocated")
     for wrong, why in (
         (cpuset - node.topology.present - online, "do not exist"),
         (cpuset - online, "are off line"),
@@ -280,17 +278,23 @@ def _named(
         (cpuset - device.cpus, "were off line when dra-cpu started, restart it"),
     ):
         if wrong:
-            raise ClaimError(f"{what} the CPUs {wrong} {why}")
+            raise ClaimError(f"{what}: CPUs {_short(wrong)} {why}")
     for allocation in chosen:
         if both := cpuset & allocation.cpus:
-            raise ClaimError(f"{what} the CPUs {both} are for request {allocation.request} of this claim already")
+            raise ClaimError(f"{what}: CPUs {_short(both)} are for request {allocation.request} of this claim already")
     for other in others.values():
         if both := cpuset & other.cpus:
             raise ClaimError(
-                f"{what} the CPUs {both} are prepared for claim {other.namespace}/{other.name} ({other.uid}), "
+                f"{what}: CPUs {_short(both)} are prepared for claim {other.namespace}/{other.name} ({other.uid}), "
                 "which must be unprepared first"
             )
     return cpuset
+
+
+def _short(cpus: CPUSet) -> str:
+    """A list of CPUs that leaves room for the rest of a message: a claim may name 10 KiB of them."""
+    text = str(cpus)
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"
 
 
 def _allocated(

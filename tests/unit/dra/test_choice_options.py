@@ -211,13 +211,13 @@ def test_with_a_strategy_from_anybody_the_machine_device_gives_cpus() -> None:
         ([of_class(alignL3=True), entry(cpuset="2-3")], {}, "set cpuset: 2-3, alignL3: true: a cpuset leaves nothing"),
         ([entry(cpuset="2-3")], {"cpus": 4}, "the claim's cpuset 2-3 has 2 CPUs, 4 are allocated"),
         ([entry(cpuset="2-5")], {"cpus": 1}, "the claim's cpuset 2-5 has 4 CPUs, 1 are allocated"),
-        ([entry(cpuset="3,99")], {}, "of the claim's cpuset 3,99 the CPUs 99 do not exist"),
-        ([entry(cpuset="3,15")], {"online": "0-14"}, "of the claim's cpuset 3,15 the CPUs 15 are off line"),
-        ([entry(cpuset="1,3")], {}, "of the claim's cpuset 1,3 the CPUs 1 are reserved"),
+        ([entry(cpuset="3,99")], {}, "the claim's cpuset 3,99: CPUs 99 do not exist"),
+        ([entry(cpuset="3,15")], {"online": "0-14"}, "the claim's cpuset 3,15: CPUs 15 are off line"),
+        ([entry(cpuset="1,3")], {}, "the claim's cpuset 1,3: CPUs 1 are reserved"),
         (
             [entry(cpuset="3-4")],
             {"others": "4-6"},
-            f"the CPUs 4 are prepared for claim default/two ({uid(2)}), which must be unprepared first",
+            f"CPUs 4 are prepared for claim default/two ({uid(2)}), which must be unprepared first",
         ),
         ([entry(cpuset="")], {}, "parameters.cpuConfig.cpuset is empty"),
         ([entry(cpuset="x")], {}, "parameters.cpuConfig.cpuset: 'x' is not a list of CPUs"),
@@ -234,8 +234,7 @@ def test_named_cpus_are_refused(entries: list[object], more: dict[str, Any], tol
 @pytest.mark.parametrize("requests", [("a", "a"), ("a", "b"), ("a/big", "a/small")])
 def test_the_same_cpus_for_two_results_of_a_claim_are_refused(requests: tuple[str, str]) -> None:
     assert refusal(named(), entry(cpuset="2-3"), results=two("cpudevmachine", *requests)) == (
-        "device cpudevmachine: of the claim's cpuset 2-3 the CPUs 2-3 are for request "
-        f"{requests[0]} of this claim already"
+        f"device cpudevmachine: the claim's cpuset 2-3: CPUs 2-3 are for request {requests[0]} of this claim already"
     )
 
 
@@ -245,7 +244,7 @@ def test_each_request_may_name_its_own_cpus() -> None:
     got = choice(named(), *entries, results=two("cpudevmachine", "a", "b"))
     assert got.options == {"a": {"cpuset": "2-3"}, "b": {"cpuset": "4,12"}}
     entries[1] = entry(requests=["b"], cpuset="3-4")
-    assert "the CPUs 3 are for request a of this claim already" in refusal(
+    assert "CPUs 3 are for request a of this claim already" in refusal(
         named(), *entries, results=two("cpudevmachine", "a", "b")
     )
 
@@ -259,17 +258,24 @@ def test_chosen_cpus_keep_clear_of_those_that_another_request_names() -> None:
 @pytest.mark.parametrize("group_by", [NUMANODE, SOCKET])
 def test_named_cpus_take_the_machine_device(group_by: GroupBy) -> None:
     assert refusal(node(t2(), group_by), entry(cpuset="2-3")) == (
-        f"device {DEVICES[group_by]}: the claim sets cpuset: 2-3, which takes groupBy machine, "
-        f"and this node has cpuDeviceMode grouped, groupBy {group_by}"
+        f"device {DEVICES[group_by]}: the claim's cpuset 2-3 takes groupBy machine, and "
+        f"this node has cpuDeviceMode grouped, groupBy {group_by}"
     )
 
 
 def test_named_cpus_that_came_on_line_after_the_start_are_refused() -> None:
     here = node(t1(offline=[7]), MACHINE)
-    assert "the CPUs 7 were off line when dra-cpu started, restart it" in refusal(
-        here, entry(cpuset="7-8"), online="0-15"
-    )
-    assert "the CPUs 7 are off line" in refusal(here, entry(cpuset="7-8"))
+    assert "CPUs 7 were off line when dra-cpu started, restart it" in refusal(here, entry(cpuset="7-8"), online="0-15")
+    assert "CPUs 7 are off line" in refusal(here, entry(cpuset="7-8"))
+
+
+def test_of_many_named_cpus_an_error_shows_the_first_ones() -> None:
+    many = ",".join(map(str, range(0, 4000, 2)))
+    for entry_, cpus in ((entry(cpuset=many), 2000), (entry(cpuset=many), 2), (of_class(cpuset=many), 2)):
+        assert len(refusal(named(), entry_, cpus=cpus)) < 400
+    assert len(refusal(named(), entry(cpuset=many, alignL3=True))) < 400
+    assert len(refusal(named(), *([entry(cpuset=many)] * 60), cpus=2)) < 400
+    assert len(refusal(named(), entry(cpuset=many), entry(alignL3=True), cpus=2)) < 400
 
 
 @pytest.mark.fault("A9")

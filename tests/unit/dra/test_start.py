@@ -184,7 +184,7 @@ def test_cpus_that_a_claim_names_are_kept_over_a_reboot_unless_they_are_gone(tmp
     assert rig.recorded == {ref.uid: CPUSet.parse("3,5")}
     rig.start(group_by=GroupBy.MACHINE, reserved="5", boot=BOOT)
     assert rig.recorded == {}
-    assert "of the claim's cpuset 3,5 the CPUs 5 are reserved" in rig.refusal(ref)
+    assert "the claim's cpuset 3,5: CPUs 5 are reserved" in rig.refusal(ref)
 
 
 @pytest.mark.fault("R8")
