@@ -9,13 +9,14 @@ is taken from a region touches all its sockets and nodes, or fewer would have do
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-from dra.allocation.cores import CoreShape, cpus_of, lowest, whole
+from dra.allocation.cores import CoreShape, cpus_of, lowest, touched, whole
 from dra.allocation.machine import Machine
+from dra.allocation.quality import broken, mixed
 from dra.allocation.sets import MOST_SETS, fewest, sets_of
 from nri_cpu.cpuset import CPUSet
 
@@ -41,15 +42,14 @@ def spread(machine: Machine, free: int, count: int) -> int:
     return chosen
 
 
-def spread_quality(machine: Machine, free: int, cpus: int) -> dict[str, int]:
-    """What spread makes small (cores: large), in the order in which it counts; `cpus` were taken from `free`."""
-    cores = [core for core in machine.cores if core & cpus]
+def spread_quality(machine: Machine, free: int, cpus: int) -> Mapping[str, object]:
+    """The quality of `cpus` out of `free` by name, in the order in which it counts: many cores, little else."""
     return {
-        "sockets": sum(1 for socket in machine.sockets if socket & cpus),
-        "numa_nodes": sum(1 for node in machine.nodes if node & cpus),
-        "cores": len(cores),
-        "core_types_mixed": int(sum(1 for kind in machine.types if kind & cpus) > 1),
-        "cores_broken": sum(1 for core in cores if not core & ~free and core & ~cpus),
+        "sockets": sum(1 for each in machine.sockets if each & cpus),
+        "numaNodes": sum(1 for each in machine.nodes if each & cpus),
+        "cores": touched(machine.shapes, cpus).bit_count(),
+        "coreTypesMixed": mixed(machine, cpus),
+        "coresBroken": broken(machine, free, cpus),
     }
 
 
@@ -117,8 +117,8 @@ class _Request:
     """One call: which CPUs are a core's first free thread, and which of these break a whole core."""
 
     def __init__(self, machine: Machine, free: int, count: int) -> None:
+        self._machine = machine
         self._shapes = machine.shapes
-        self._types = machine.types
         # Those with siblings, narrow ones first.
         self._widths = [(width, leads) for width, leads in machine.widths if width > 1]
         self._count = count
@@ -131,35 +131,26 @@ class _Request:
         """The best that can be had in the region, up to level 5, and from which of its CPUs."""
         if (self._firsts & region).bit_count() < self._count:
             return self._on_every_core(region)
-        pools = [pool for kind in self._types if (pool := kind & region)]
-        single = [self._on_some_cores(pool, 0) for pool in pools]
-        fitting = [candidate for candidate in single if candidate is not None]
-        if fitting:
-            return self._lower(fitting)
-        mixed = self._on_some_cores(region, 1)
-        assert mixed is not None  # the region has as many cores, that was asked first
-        return mixed
-
-    def _on_some_cores(self, pool: int, mixed: int) -> _Candidate | None:
-        """One thread of each of `count` cores; None when there are fewer."""
-        firsts = self._firsts & pool
-        if firsts.bit_count() < self._count:
-            return None
-        unbroken = (firsts & ~self._whole).bit_count()
-        return _Candidate((-self._count, mixed, max(0, self._count - unbroken)), pool)
-
-    def _lower(self, candidates: list[_Candidate]) -> _Candidate:
-        """The best of candidates from pools apart, by score, then by the lowest CPU that they take."""
+        pools = [kind & region for kind in self._machine.types]
+        single = [pool for pool in pools if (self._firsts & pool).bit_count() >= self._count]
+        if not single:
+            return self._on_some_cores(region, 1)
+        candidates = [self._on_some_cores(pool, 0) for pool in single]
         if len(candidates) == 1:
             return candidates[0]
+        # Of equals the lowest list: these have no CPU in common, so that the lowest CPU decides.
         return min(candidates, key=lambda each: (each.score, _lowest_bit(self.take(each.pool))))
+
+    def _on_some_cores(self, pool: int, of_types: int) -> _Candidate:
+        """One thread of each of `count` cores; the pool has so many."""
+        unbroken = (self._firsts & pool & ~self._whole).bit_count()
+        return _Candidate((-self._count, of_types, max(0, self._count - unbroken)), pool)
 
     def _on_every_core(self, region: int) -> _Candidate:
         """All cores with free CPUs, and of as many as possible of them all."""
         firsts = self._firsts & region
-        mixed = int(sum(1 for kind in self._types if kind & region) > 1)
-        broken = (firsts & self._whole).bit_count() - self._completed(region, firsts)
-        return _Candidate((-firsts.bit_count(), mixed, broken), region)
+        breaking = (firsts & self._whole).bit_count() - self._completed(region, firsts)
+        return _Candidate((-firsts.bit_count(), mixed(self._machine, region), breaking), region)
 
     def _completed(self, region: int, firsts: int) -> int:
         """How many whole cores of several threads can be taken wholly: narrow ones cost least."""

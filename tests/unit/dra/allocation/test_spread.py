@@ -151,10 +151,10 @@ def test_quality_says_the_levels_in_their_order(request_: Request) -> None:
     sockets, nodes, cores, mixed, broken, _ = vector(topology, free, CPUSet.from_mask(cpus))
     assert list(quality.items()) == [
         ("sockets", sockets),
-        ("numa_nodes", nodes),
+        ("numaNodes", nodes),
         ("cores", -cores),
-        ("core_types_mixed", mixed),
-        ("cores_broken", broken),
+        ("coreTypesMixed", mixed),
+        ("coresBroken", broken),
     ]
 
 
