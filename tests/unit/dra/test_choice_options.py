@@ -84,6 +84,16 @@ def test_full_physical_cores_can_be_asked_for_by_claim_class_and_configuration()
         assert got.options == {"r": {"strategy": "packed", "fullPhysicalCores": True}}
 
 
+@pytest.mark.fault("B5", "U1")
+def test_what_whole_cores_can_not_give_is_refused_with_device_and_numbers() -> None:
+    text = refusal(node(t1()), entry(fullPhysicalCores=True), cpus=3)
+    assert text.startswith("device cpudevnuma000 (16 CPUs): ")
+    assert "3 CPUs" in text
+    text = refusal(node(t1(), reserved="1,6"), entry(fullPhysicalCores=True), cpus=14)
+    assert text.startswith("device cpudevnuma000 (14 CPUs): ")
+    assert "12 CPUs" in text
+
+
 @pytest.mark.fault("B5")
 def test_the_claim_counts_more_than_its_class_and_the_class_more_than_the_configuration() -> None:
     here = node(t1(), default=CpuConfig(full_physical_cores=True, align_l3=False))
