@@ -53,16 +53,14 @@ def machine_of(topology: Topology) -> Machine:
     numbered = [(number, part) for number, node in topology.nodes.items() for part in _cut([node.mask], sockets)]
     nodes = tuple(part for _, part in numbered)
     l3_groups = _cut(_cut(_masks(topology.l3_groups), sockets), nodes)
-    cores = _masks(topology.cores)
-    for borders in (sockets, nodes, l3_groups, types):
-        cores = tuple(core & border for core in cores for border in _meeting(core, borders))
+    cores = _cores(topology.cores, (sockets, nodes, l3_groups, types))
     return Machine(
         cpus=topology.online.mask,
         sockets=sockets,
         nodes=nodes,
         node_numbers=tuple(number for number, _ in numbered),
         l3_groups=tuple(sorted(l3_groups, key=_lowest)),
-        cores=tuple(sorted(cores, key=_lowest)),
+        cores=cores,
         types=types,
         shapes=shapes_of(cores),
         widths=_widths(cores),
@@ -77,18 +75,30 @@ def _lowest(mask: int) -> int:
     return mask & -mask
 
 
-def _meeting(part: int, borders: Iterable[int]) -> list[int]:
-    return [border for border in borders if border & part]
-
-
 def _cut(parts: Iterable[int], borders: Iterable[int]) -> tuple[int, ...]:
     """The parts, those cut that cross a border; one that contains all it meets, or lies in one, crosses none."""
     found: list[int] = []
     for part in parts:
-        meeting = _meeting(part, borders)
+        meeting = [border for border in borders if border & part]
         crosses = len(meeting) > 1 and any(border & ~part for border in meeting)
         found += [part & border for border in meeting] if crosses else [part]
     return tuple(found)
+
+
+def _cores(cores: Iterable[CPUSet], kinds: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The cores, cut at the borders of all these kinds of objects."""
+    places: dict[int, tuple[int, ...]] = {}
+    for objects in kinds:
+        for number, mask in enumerate(objects):
+            for cpu in CPUSet.from_mask(mask):
+                places[cpu] = (*places.get(cpu, ()), number)
+    found: list[int] = []
+    for core in cores:
+        parts: dict[tuple[int, ...], int] = {}
+        for cpu in core:
+            parts[places[cpu]] = parts.get(places[cpu], 0) | 1 << cpu
+        found += parts.values()
+    return tuple(sorted(found, key=_lowest))
 
 
 def _widths(cores: Iterable[int]) -> tuple[tuple[int, int], ...]:

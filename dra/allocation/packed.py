@@ -8,7 +8,7 @@ that comes first among equals go before what the kubelet takes, which knows no t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dra.allocation import cores
@@ -40,20 +40,19 @@ def packed(machine: Machine, free: int, count: int, options: AllocationOptions) 
     best = request.best()
     if familiar is not None and not familiar & ~best.pool and request.quality(familiar) == best.quality:
         return familiar
-    inside = best.fewest.choice()
-    again = classic(machine, inside, count, options.align_l3)
+    again = classic(machine, best.inside, count, options.align_l3)
     if again is not None and broken(machine, free, again) == best.quality.broken:
         return again
-    return fill(machine, request.whole, inside, count, options.align_l3)
+    return fill(machine, request.whole, best.inside, count, options.align_l3)
 
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The best quality, the CPUs of which a choice of that quality is to be made, and what knows the areas to use."""
+    """The best quality, the CPUs of one or all core types that have it, and those of them in the areas to use."""
 
     quality: Quality
     pool: int
-    fewest: Fewest[int] | Fewest[tuple[int, int]]
+    inside: int
 
 
 class _Request:
@@ -90,8 +89,7 @@ class _Request:
         pure = [each for each in found if each.quality.cost == everything.quality.cost]
         if pure:
             return min(pure, key=lambda each: each.quality.broken)
-        quality = Quality(everything.quality.cost, 1, everything.quality.broken)
-        return _Best(quality, everything.pool, everything.fewest)
+        return replace(everything, quality=replace(everything.quality, mixed=1))
 
     def _possible(self, pool: int) -> bool:
         return can_give(self._pieces_of(pool), self._count)
@@ -103,11 +101,12 @@ class _Request:
         cost = by_threads.cost
         if cost is None:
             raise AssertionError(f"{self._count} CPUs out of {pool:x}: callers ask for no more than there are")
-        if can_give(self._pieces_of(by_threads.choice()), self._count):
-            return _Best(Quality(cost, 0, 0), pool, by_threads)
+        inside = by_threads.choice()
+        if can_give(self._pieces_of(inside), self._count):
+            return _Best(Quality(cost, 0, 0), pool, inside)
         if self._possible(pool):
             limit = None if self._full_cores else cost
             by_pieces = Fewest(areas, pool, WholePieces(self._count, self._pieces_of, limit))
             if by_pieces.cost is not None:
-                return _Best(Quality(by_pieces.cost, 0, 0), pool, by_pieces)
-        return _Best(Quality(cost, 0, 1), pool, by_threads)
+                return _Best(Quality(by_pieces.cost, 0, 0), pool, by_pieces.choice())
+        return _Best(Quality(cost, 0, 1), pool, inside)

@@ -31,17 +31,13 @@ def mixed(machine: Machine, cpus: int) -> int:
 
 def broken(machine: Machine, free: int, cpus: int) -> int:
     """How many cores were whole in `free` and are neither taken as a whole nor left alone."""
-    return (broken_cores(machine, cpus) & cores.whole(machine.shapes, free)).bit_count()
+    parts = cores.touched(machine.shapes, cpus) & ~cores.whole(machine.shapes, cpus)
+    return (parts & cores.whole(machine.shapes, free)).bit_count()
 
 
-def broken_cores(machine: Machine, cpus: int) -> int:
-    """The leads of the cores of which `cpus` has a part."""
-    return cores.touched(machine.shapes, cpus) & ~cores.whole(machine.shapes, cpus)
-
-
-def packed_quality(machine: Machine, free: int, cpus: int, align_l3: bool) -> Mapping[str, object]:
+def packed_quality(machine: Machine, free: int, cpus: int, align_l3: bool) -> Mapping[str, int]:
     """The quality of `cpus` out of `free` by name, in the order in which it counts: smaller is better."""
-    found: dict[str, object] = {
+    found = {
         "sockets": sum(1 for each in machine.sockets if each & cpus),
         "numaNodes": sum(1 for each in machine.nodes if each & cpus),
     }

@@ -1,0 +1,108 @@
+"""Promises of full physical cores: only whole free cores, or an error that says what there is."""
+
+import re
+
+import pytest
+from hypothesis import given
+
+from dra.allocation import AllocationOptions, SMTAlignmentError, allocate
+from nri_cpu.cpuset import CPUSet
+from nri_cpu.topology import Cpu, Topology
+from tests.unit.dra.allocation.random_machines import Request, requests
+from tests.unit.topology.machines import hybrid, machine, t1
+
+FULL_CORES = AllocationOptions(full_physical_cores=True)
+
+
+def parse(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+def chosen(topology: Topology, free: str, count: int) -> CPUSet:
+    return allocate(topology, parse(free), count, FULL_CORES)
+
+
+@pytest.mark.fault("B5", "U1")
+def test_a_core_with_a_reserved_thread_is_never_taken() -> None:
+    assert chosen(t1(), "1-15", 14) == parse("1-7,9-15")
+    with pytest.raises(SMTAlignmentError, match="14 CPUs are on whole free cores") as refused:
+        chosen(t1(), "1-15", 15)
+    assert refused.value.would_fit == (14,)
+
+
+@pytest.mark.fault("U1")
+def test_whole_free_cores_count_not_whether_the_number_is_even() -> None:
+    topology = machine(cores=6, threads=2)
+    with pytest.raises(SMTAlignmentError, match=re.escape("requested 10 CPUs")) as refused:
+        chosen(topology, "0,2-5,7-11", 10)
+    assert "8 CPUs are on whole free cores" in str(refused.value)
+    assert refused.value.would_fit == (8,)
+
+
+@pytest.mark.fault("B5", "U5")
+def test_a_number_that_is_no_multiple_is_refused_with_the_nearest_that_are() -> None:
+    with pytest.raises(SMTAlignmentError) as refused:
+        chosen(t1(), "0-15", 3)
+    expected = "requested 3 CPUs is not a multiple of 2 threads per core; 16 CPUs are on whole free cores"
+    assert str(refused.value) == expected
+    assert refused.value.would_fit == (2, 4)
+
+
+@pytest.mark.fault("U1")
+def test_a_core_with_an_offline_thread_is_whole_with_those_it_has() -> None:
+    topology = t1(offline=[15])
+    assert chosen(topology, "0-14", 1) == parse("7")
+    assert chosen(topology, "0-14", 3) == parse("0,7-8")
+    assert chosen(topology, "0-14", 15) == parse("0-14")
+
+
+def test_widths_that_differ_are_named_with_the_possible_numbers() -> None:
+    # Cores of 4, 4 and 1 threads.
+    topology = Topology.of(Cpu(n, 0, 0, -1, n // 4, 0, 0) for n in range(9))
+    with pytest.raises(SMTAlignmentError) as refused:
+        chosen(topology, "0-8", 6)
+    expected = (
+        "requested 6 CPUs cannot be made of full physical cores of 1, 4 threads; "
+        "possible are 5 or 8; 9 CPUs are on whole free cores"
+    )
+    assert str(refused.value) == expected
+    assert refused.value.would_fit == (5, 8)
+
+
+def test_no_whole_free_core_leaves_nothing_that_would_fit() -> None:
+    with pytest.raises(SMTAlignmentError, match="requested 2 CPUs on full physical cores; 0 CPUs") as refused:
+        chosen(t1(), "0-7", 2)
+    assert refused.value.would_fit == ()
+
+
+@pytest.mark.fault("R12")
+def test_one_type_of_core_only_if_its_whole_cores_are_that_many() -> None:
+    assert chosen(hybrid(2, 4), "0-7", 3) == parse("4-6")
+    assert chosen(hybrid(2, 4), "1-7", 4) == parse("4-7")
+    assert chosen(hybrid(2, 3), "0-6", 5) == parse("0-1,4-6")
+    # Three E-cores are not four, and P-cores without CPU 0 are two threads.
+    assert chosen(hybrid(2, 3), "1-6", 4) == parse("2-5")
+
+
+def test_l3_groups_that_cannot_make_the_number_of_whole_cores_are_passed_over() -> None:
+    # L3 0: cores of 2, 2 and 2 threads; L3 1: 3 and 3; L3 2: 4, 2 and 1. Five CPUs are 4 + 1 in one L3.
+    widths = [(0, 2), (0, 2), (0, 2), (1, 3), (1, 3), (2, 4), (2, 2), (2, 1)]
+    cores = [(core, group) for core, (group, width) in enumerate(widths) for _ in range(width)]
+    topology = Topology.of(Cpu(n, 0, 0, -1, core, 0, group) for n, (core, group) in enumerate(cores))
+    assert chosen(topology, "0-18", 5) == parse("12-15,18")
+    assert allocate(topology, parse("0-18"), 5, AllocationOptions(align_l3=False)) != parse("12-15,18")
+
+
+@given(requests())
+def test_only_whole_cores_are_taken_and_a_refusal_tells_numbers_that_are_not_refused(request_: Request) -> None:
+    topology, free = request_.topology, request_.free
+    try:
+        cpus = allocate(topology, free, request_.count, FULL_CORES)
+    except SMTAlignmentError as error:
+        refused = error
+    else:
+        assert CPUSet.union(core for core in topology.cores if core <= cpus) == cpus
+        return
+    assert str(request_.count) in str(refused)
+    for count in refused.would_fit:
+        assert len(allocate(topology, free, count, FULL_CORES)) == count
