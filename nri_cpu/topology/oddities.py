@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from loguru import logger
-
 from nri_cpu.cpuset import CPUSet
 
 _NAMES_TOLD = 8
@@ -26,6 +24,10 @@ class Oddities:
             self.note(kind, cpu)
 
     def tell(self) -> None:
+        if not self._found:
+            return
+        from loguru import logger  # 30 ms, which commands on a machine without oddities do without
+
         for kind, which in self._found.items():
             logger.info("topology: {}", kind.format(_listed(list(which))))
 
