@@ -6,8 +6,10 @@ one NUMA node, are one area that costs both.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from dra.allocation.machine import Machine
 
@@ -61,14 +63,14 @@ def cost_of(machine: Machine, cpus: int, align_l3: bool) -> int:
 
 
 def least_cost(machine: Machine, free: int, count: int, align_l3: bool) -> int:
-    """A bound that no choice can go below: for each kind alone, the number of its objects that it takes at least."""
+    """A bound that no choice can go below: for each kind alone, the number of its objects that it takes at least.
+
+    `count` is at most the number of free CPUs.
+    """
     found = COSTS[0] * _fewest(machine.sockets, free, count) + COSTS[1] * _fewest(machine.nodes, free, count)
     return found + _fewest(machine.l3_groups, free, count) if align_l3 else found
 
 
 def _fewest(objects: tuple[int, ...], free: int, count: int) -> int:
-    for number, there in enumerate(sorted([(each & free).bit_count() for each in objects], reverse=True), 1):
-        count -= there
-        if count <= 0:
-            return number
-    return len(objects)
+    largest_first = sorted([(each & free).bit_count() for each in objects], reverse=True)
+    return bisect_left(list(accumulate(largest_first)), count) + 1

@@ -150,7 +150,10 @@ class _Step(Generic[State]):
 
 
 class Fewest(Generic[State]):
-    """The least cost of `giving` out of the CPUs `free` of these areas, and the first choice in Order that has it."""
+    """The least cost of `giving` out of the CPUs `free` of these areas, and the first choice in Order that has it.
+
+    `cost` is None where the number that is asked can't be given.
+    """
 
     def __init__(self, areas: tuple[Area, ...], free: int, giving: Giving[State]) -> None:
         self._giving = giving
@@ -174,11 +177,9 @@ class Fewest(Generic[State]):
         steps.reverse()
         return steps, states
 
-    def choice(self) -> int:
-        """The free CPUs of the areas chosen; 0 where the number can't be given."""
-        if self.cost is None:
-            return 0
-        chosen, _, _ = self._chosen(self._steps, self.cost, self._giving.nothing_so_far)
+    def choice(self, cost: int) -> int:
+        """The free CPUs of the first areas in Order that can give the number at this cost."""
+        chosen, _, _ = self._chosen(self._steps, cost, self._giving.nothing_so_far)
         return chosen
 
     def _chosen(self, steps: list[_Step[State]], budget: int, so_far: int) -> tuple[int, int, int]:

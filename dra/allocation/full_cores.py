@@ -11,7 +11,7 @@ from dra.allocation.sums import pieces_of, sums
 def on_whole_cores(machine: Machine, free: int, count: int) -> int:
     """The CPUs of `free` that are on whole free cores; a core is whole with the threads that it has on line.
 
-    Raises SMTAlignmentError if no set of these cores has exactly `count` CPUs.
+    Raises SMTAlignmentError if no set of these cores has exactly `count` CPUs, however many are asked for.
     """
     whole = cores.whole(machine.shapes, free)
     cpus = cores.cpus_of(machine.shapes, whole)

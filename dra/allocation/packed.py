@@ -99,14 +99,13 @@ class _Request:
         areas = areas_of(self._machine, self._align_l3)
         by_threads = Fewest(areas, pool, Threads(self._count))
         cost = by_threads.cost
-        if cost is None:
-            raise AssertionError(f"{self._count} CPUs out of {pool:x}: callers ask for no more than there are")
-        inside = by_threads.choice()
+        assert cost is not None, "a pool has as many CPUs as are asked for, or more"
+        inside = by_threads.choice(cost)
         if can_give(self._pieces_of(inside), self._count):
             return _Best(Quality(cost, 0, 0), pool, inside)
         if self._possible(pool):
             limit = None if self._full_cores else cost
             by_pieces = Fewest(areas, pool, WholePieces(self._count, self._pieces_of, limit))
             if by_pieces.cost is not None:
-                return _Best(Quality(by_pieces.cost, 0, 0), pool, by_pieces.choice())
+                return _Best(Quality(by_pieces.cost, 0, 0), pool, by_pieces.choice(by_pieces.cost))
         return _Best(Quality(cost, 0, 1), pool, inside)

@@ -69,6 +69,12 @@ def test_widths_that_differ_are_named_with_the_possible_numbers() -> None:
     assert refused.value.would_fit == (5, 8)
 
 
+def test_more_than_are_free_is_refused_with_what_whole_cores_have() -> None:
+    with pytest.raises(SMTAlignmentError, match="requested 16 CPUs .*; 14 CPUs are on whole") as refused:
+        chosen(t1(), "1-15", 16)
+    assert refused.value.would_fit == (14,)
+
+
 def test_no_whole_free_core_leaves_nothing_that_would_fit() -> None:
     with pytest.raises(SMTAlignmentError, match="requested 2 CPUs on full physical cores; 0 CPUs") as refused:
         chosen(t1(), "0-7", 2)

@@ -123,8 +123,9 @@ def test_a_number_that_is_not_positive_is_refused(count: int) -> None:
 
 
 def test_too_few_free_cpus_are_an_error_with_both_numbers() -> None:
-    with pytest.raises(AllocationError, match=r"^5 CPUs requested, 4 free \(0-3\)$"):
+    with pytest.raises(AllocationError, match=r"^5 CPUs requested, 4 free \(0-3\)$") as refused:
         allocate(t1(), parse("0-3"), 5)
+    assert refused.value.would_fit == (4,)
     with pytest.raises(AllocationError, match=r"^1 CPUs requested, 0 free$"):
         allocate(t1(), CPUSet(), 1)
 
