@@ -13,14 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from dra.allocation import AllocationOptions, Strategy, allocate
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Topology, read_topology
 from tests.bench.figures import Latency
-from tests.kubelet_allocator.driver import Kubelet, Policy
+from tests.kubelet_allocator.driver import Kubelet
+from tests.kubelet_allocator.ways import DISTRIBUTED, FULL_CORES, PACKED, PACKED_NO_L3, SPREAD, Way
 from tests.unit.topology.machines import machine, write_sysfs
 
 PEER = "kubelet"
@@ -35,22 +36,13 @@ class WrongChoiceError(Exception):
     """What was timed is not what was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A way to choose, in our words and in the kubelet's; counts are multiples of `unit`."""
-
-    name: str
-    options: AllocationOptions
-    policy: Policy
-    unit: int = 1
-
-
+# Distributed by its default, which looks at L3 groups too.
 _WAYS = (
-    _Way("packed", AllocationOptions(), Policy(align_l3=True)),
-    _Way("packed, no L3", AllocationOptions(align_l3=False), Policy()),
-    _Way("full cores", AllocationOptions(full_physical_cores=True), Policy(align_l3=True, full_pcpus_only=True), 2),
-    _Way("spread", AllocationOptions(Strategy.SPREAD), Policy("spread")),
-    _Way("distributed", AllocationOptions(Strategy.DISTRIBUTED), Policy("distributed")),
+    PACKED,
+    PACKED_NO_L3,
+    FULL_CORES,
+    SPREAD,
+    replace(DISTRIBUTED, options=AllocationOptions(Strategy.DISTRIBUTED)),
 )
 
 
@@ -79,11 +71,14 @@ class Allocation:
         self._rounds = 0
         self._cases = {
             (way, whole, count): Latency(
-                f"{way.name}, {'whole' if whole else 'fragmented'}, {count} CPUs", PEER, goal=_MOST, gated_by_peer=True
+                f"{way.name}, {'whole' if whole else 'fragmented'}, {count} of 512",
+                PEER,
+                goal=_MOST,
+                gated_by_peer=True,
             )
             for way in _WAYS
             for whole in (True, False)
-            for count in sorted({-(-count // way.unit) * way.unit for count in COUNTS})
+            for count in _counts(way)
         }
         self._reads = {name: Latency(f"read the topology, {name}", goal=most) for name, most in _MOST_TO_READ.items()}
         self._shell = Latency("dra-cpu allocate, from shell to answer", goal=_MOST_FROM_SHELL)
@@ -116,7 +111,7 @@ class Allocation:
         for number in range(self._requests):
             yield self._topology.online if whole else fragmented(self._topology, self._rounds * self._requests + number)
 
-    def _both(self, kubelet: Kubelet, way: _Way, free: CPUSet, count: int) -> tuple[float, float]:
+    def _both(self, kubelet: Kubelet, way: Way, free: CPUSet, count: int) -> tuple[float, float]:
         """Milliseconds of our allocator and of the kubelet's."""
         begin = time.perf_counter()
         chosen = allocate(self._topology, free, count, way.options)
@@ -133,6 +128,11 @@ class Allocation:
         )
         if done.returncode or len(CPUSet.parse(json.loads(done.stdout)["cpus"])) != 16:
             raise WrongChoiceError(f"dra-cpu allocate: exit code {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def _counts(way: Way) -> list[int]:
+    """All of COUNTS, where whole cores of two threads are taken the next that can be had."""
+    return [count + count % 2 for count in COUNTS[1:]] if way.options.full_physical_cores else list(COUNTS)
 
 
 def _milliseconds(call: Callable[..., object], *arguments: object) -> float:
