@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dra.allocation import packed
+from dra.allocation.distributed import distributed
 from dra.allocation.errors import AllocationError
+from dra.allocation.full_cores import on_whole_cores
 from dra.allocation.machine import machine_of
-from dra.allocation.options import AllocationOptions
+from dra.allocation.options import AllocationOptions, NumaNodes, Strategy
+from dra.allocation.packed import packed
+from dra.allocation.spread import spread
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology.model import Topology
 
@@ -13,14 +16,28 @@ _DEFAULTS = AllocationOptions()
 
 
 def allocate(topology: Topology, free: CPUSet, count: int, options: AllocationOptions = _DEFAULTS) -> CPUSet:
-    """Exactly `count` CPUs out of `free`; raises AllocationError when there are fewer, or `count` is not positive.
+    """Exactly `count` CPUs out of `free`, the same ones each time.
 
-    CPUs of `free` that the topology doesn't have (they came on line after it was read) are not taken.
+    Raises AllocationError when there are fewer, when `count` is not positive, or when the options can't be met
+    (SMTAlignmentError with full physical cores). CPUs of `free` that the topology doesn't have (they came on line
+    after it was read) are not taken.
     """
     if count < 1:
         raise AllocationError(f"{count} CPUs requested: the number must be positive")
     known = free & topology.online
+    machine = machine_of(topology)
     if count > len(known):
+        if options.full_physical_cores:
+            on_whole_cores(machine, known.mask, count)  # its refusal knows what would fit
         there = f"{len(known)} free" + (f" ({known})" if known else "")
-        raise AllocationError(f"{count} CPUs requested, {there}", would_fit=(len(known),) if known else ())
-    return CPUSet.from_mask(packed.packed(machine_of(topology), known.mask, count, options))
+        # Over a number of NUMA nodes that is given, all that is free may not make equal shares.
+        fits = known and options.numa_nodes in (None, NumaNodes.AUTO)
+        raise AllocationError(f"{count} CPUs requested, {there}", would_fit=(len(known),) if fits else ())
+    match options.strategy:
+        case Strategy.SPREAD:
+            chosen = spread(machine, known.mask, count)
+        case Strategy.DISTRIBUTED:
+            chosen = distributed(machine, known.mask, count, options)
+        case Strategy.PACKED:
+            chosen = packed(machine, known.mask, count, options)
+    return CPUSet.from_mask(chosen)
