@@ -18,10 +18,15 @@ from nri_cpu.command import (
     add_checkpoint_argument,
     add_config_argument,
     add_log_argument,
+    log_warnings,
     path_argument,
 )
+from nri_cpu.cpuset import quote
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
+
+# Digits of a number of CPUs, with room for wrong ones to be told as numbers.
+_LONGEST_COUNT = 9
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
     except OutputClosedError:
         return 1
+    if options.command != "run":
+        log_warnings(verbose=options.verbosity > 0)
     try:
         code: int = options.main(options)
     except OutputClosedError:
@@ -61,7 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="dra-cpu", description="Exclusive CPUs for containers: the DRA companion.")
     parser.add_argument("--version", action="version", version=f"dra-cpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, about, arguments, called in (("run", "serve the kubelet until SIGTERM", _run_arguments, _run),):
+    for name, about, arguments, called in (
+        ("run", "serve the kubelet until SIGTERM", _run_arguments, _run),
+        ("slices", "print the ResourceSlices that this machine would publish", _slices_arguments, _slices),
+        ("allocate", "print the CPUs that a claim would get", _allocate_arguments, _allocate),
+        ("gatherinfo", "write a report of this machine, for somebody else to look at", _gatherinfo_arguments, _gather),
+    ):
         command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         arguments(command)
         add = command.add_argument
@@ -94,16 +106,63 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cdi-dir", type=path_argument, metavar="DIR", help=f"where CDI specs go (default: {CDI_DIRECTORY})")
 
 
+def _slices_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config_argument(parser)
+    _machine_arguments(parser)
+    _device_arguments(parser)
+    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="form (%(default)s)")
+
+
+def _allocate_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--cpus", type=_count, metavar="N", help="how many CPUs")
+    what.add_argument(
+        "--batch",
+        metavar="FILE",
+        help="many requests, a JSON object a line (-: standard input); an answer a line, in the same order",
+    )
+    add("--free", metavar="LIST", help="the CPUs that may be taken (default: all on line that are not reserved)")
+    add("--device", metavar="NAME", help="take them out of this device, such as cpudevnuma001")
+    add("--strategy", choices=("packed", "spread", "distributed"), help="default: packed")
+    add("--numa-nodes", metavar="K", help="distributed: over how many NUMA nodes: auto, all or a number")
+    switch = argparse.BooleanOptionalAction
+    add("--full-physical-cores", action=switch, default=None, help="only whole cores")
+    add("--align-l3", action=switch, default=None, help="as few L3 caches as possible (the default)")
+    add("--explain", action="store_true", help="also say how good the choice is, and what would fit")
+    add("-o", "--output", choices=("text", "json"), help="form of the one answer (text)")
+    add("--report", type=path_argument, metavar="FILE", help="a gatherinfo file to take the machine from")
+    add_config_argument(parser)
+    _machine_arguments(parser)
+
+
+def _gatherinfo_arguments(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--stdout", action="store_true", help="print the report instead of writing a file")
+    where.add_argument(
+        "--output-dir",
+        type=path_argument,
+        metavar="DIR",
+        help="where the file goes (default: where temporary files do)",
+    )
+    add_config_argument(parser)
+    add_checkpoint_argument(parser)
+    _machine_arguments(parser)
+    _device_arguments(parser)
+
+
 def _machine_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--reserved-cpus", metavar="LIST", help="CPUs for no claim and no shared container, such as 0-1,8")
+    add("--sysfs-overlay", type=_path_or_none, metavar="FILE", help="YAML: files of sysfs that are to be others")
 
 
 def _device_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--cpu-device-mode", choices=("individual", "grouped"), help="what a device is (default: grouped)")
-    add("--group-by", choices=("numanode",), help="what a grouped device is (default: numanode)")
+    add("--group-by", choices=("numanode", "socket", "machine"), help="what a grouped device is (default: numanode)")
     add("--hostname-override", metavar="NAME", help="the node's name (default: the host's)")
+    add("--expose-pcie-roots", action="store_true", help="devices tell which PCIe roots are near")
 
 
 def _path_or_none(text: str) -> Path | None:
@@ -111,7 +170,31 @@ def _path_or_none(text: str) -> Path | None:
     return path_argument(text) if text else None
 
 
+def _count(text: str) -> int:
+    if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > _LONGEST_COUNT:
+        raise argparse.ArgumentTypeError(f"{quote(text)} is no number of CPUs")
+    return int(text)
+
+
 def _run(options: argparse.Namespace) -> int:
     from dra.commands import run
 
     return run.main(options, os.environ)
+
+
+def _slices(options: argparse.Namespace) -> int:
+    from dra.commands import slices
+
+    return slices.main(options, os.environ)
+
+
+def _allocate(options: argparse.Namespace) -> int:
+    from dra.commands import allocate
+
+    return allocate.main(options, os.environ)
+
+
+def _gather(options: argparse.Namespace) -> int:
+    from dra.commands import gatherinfo
+
+    return gatherinfo.main(options, os.environ)

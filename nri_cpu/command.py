@@ -100,6 +100,8 @@ def configuration(path: Path | None) -> Config:
         return load(path) if path else load(CONFIG) if CONFIG.exists() else Config()
     except ConfigError as error:
         raise UsageError(str(error)) from None
+    except OSError as error:  # its directory is not for everybody
+        raise UsageError(f"{CONFIG} can't be read: {error.strerror}; check the mode of its directory") from None
 
 
 def reserved_cpus(argument: str | None, config: Config) -> CPUSet:
@@ -134,6 +136,19 @@ def log_to(kind: str, *, file: Path | None = None, level: str = "INFO") -> None:
         )
     except OSError as error:
         raise UsageError(f"the log {file} can't be written: {error.strerror}; check its directory") from None
+
+
+def log_warnings(verbose: bool = False) -> None:
+    """Log warnings to stderr, or everything: for commands that mostly log nothing, and then don't import the logger."""
+    if "loguru" in sys.modules:
+        log_to("text", level="DEBUG" if verbose else "WARNING")
+        return
+    os.environ.update(
+        LOGURU_FORMAT=_SHAPE,
+        LOGURU_LEVEL="DEBUG" if verbose else "WARNING",
+        LOGURU_DIAGNOSE="NO",
+        LOGURU_BACKTRACE="NO",
+    )
 
 
 def emit(text: str) -> None:

@@ -14,7 +14,8 @@ from loguru import logger
 from dra.cdi import CdiDirectory
 from dra.claims import ClaimError, ClaimSource
 from dra.commands.errors import CommandError
-from dra.commands.settings import Devices, Machine, devices_of, machine_of, topology_of
+from dra.commands.node import Devices, devices_of, node_of
+from dra.commands.settings import Machine, machine_of, topology_of
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
 from dra.prepare.preparer import Preparer
@@ -37,7 +38,6 @@ class Settings:
 
     machine: Machine
     devices: Devices
-    min_shared: int | None
     require_plugin: bool
     checkpoint: Path
     cdi_directory: Path
@@ -66,7 +66,6 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
     return Settings(
         machine=machine,
         devices=devices_of(options, config),
-        min_shared=config.min_shared_cpus,
         require_plugin=config.require_plugin is not False,
         checkpoint=options.checkpoint or config.checkpoint or CHECKPOINT,
         cdi_directory=options.cdi_dir or config.cdi_dir or CDI_DIRECTORY,
@@ -92,7 +91,7 @@ def run(settings: Settings, wait: Callable[[], None]) -> None:
         refuse_served(settings.socket)  # before anything is written: it is the other one's state
     except ServerError as error:
         raise CommandError(str(error)) from error
-    host = settings.machine.host
+    host, overlay = settings.machine.host, settings.machine.overlay
     cdi = CdiDirectory(settings.cdi_directory)
     boot = boot_id(host)
     ledger = Ledger(settings.checkpoint, cdi, recover(settings.checkpoint, cdi, node, boot), boot)
@@ -101,7 +100,7 @@ def run(settings: Settings, wait: Callable[[], None]) -> None:
         source,
         ledger,
         synchronized=settings.checkpoint.with_name(SYNCHRONIZED) if settings.require_plugin else None,
-        online=lambda: read_online(host),
+        online=lambda: read_online(host, overlay),
     )
     server = UnixServer(settings.socket, [DRAService(preparer).handler()])
     try:
@@ -119,9 +118,8 @@ def run(settings: Settings, wait: Callable[[], None]) -> None:
 
 
 def _node(settings: Settings) -> Node:
-    machine, devices = settings.machine, settings.devices
-    topology = topology_of(machine)
-    node = Node.of(devices.node_name, devices.mode, topology, machine.reserved, settings.min_shared)
+    topology = topology_of(settings.machine)
+    node = node_of(settings.machine, settings.devices, topology)
     _describe(node, topology)
     return node
 

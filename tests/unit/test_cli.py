@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nri_cpu import __version__
-from nri_cpu.cli import settings_of
 from nri_cpu.command import UsageError
+from nri_cpu.commands.run import settings_of
 from nri_cpu.nri.endpoint import InheritedFd, SocketPath
 
 

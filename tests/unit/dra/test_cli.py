@@ -248,7 +248,8 @@ def outcome(companion: Companion, capsys: pytest.CaptureFixture[str], *arguments
         (["--reserved-cpus", "3-1"], "--reserved-cpus: '3-1' has the reversed range 3-1"),
         (["--reserved-cpus", "0,99"], "reserved CPUs 99 do not exist: this machine has 0-15"),
         (["--cpu-device-mode", "single"], "argument --cpu-device-mode: invalid choice: 'single'"),
-        (["--group-by", "socket"], "argument --group-by: invalid choice: 'socket'"),
+        (["--group-by", "core"], "argument --group-by: invalid choice: 'core'"),
+        (["--sysfs-overlay", "/nowhere"], "sysfs overlay /nowhere: can't be read: No such file or directory"),
         (["--unknown"], "unrecognized arguments: --unknown"),
         (["--claims", "x"], "unrecognized arguments: --claims x"),
         (["--claims-dir", "/nowhere"], "the claims directory /nowhere can't be read: No such file or directory"),
@@ -292,7 +293,8 @@ def test_what_is_wrong_after_run_points_at_the_help_of_run(
     ("content", "message"),
     [
         ("reservedcpus: 0\n", "config.yaml:1: reservedcpus: unknown key; did you mean reservedCPUs?"),
-        ("sysfsOverlay: /x\n", "sysfsOverlay is not supported by this version: remove it from the configuration"),
+        ("sysfsOverlay: /x\n", "sysfs overlay /x: can't be read: No such file or directory; check the path"),
+        ("strategy: packed\nnumaNodes: 2\n", "the configuration: numaNodes: 2 needs strategy: distributed, not packed"),
         ("[", "config.yaml:1: is not YAML"),
     ],
 )

@@ -1,0 +1,210 @@
+"""dra-cpu allocate: the CPUs that a claim would get on this machine, or on that of a report. A dry run: claims that are
+prepared don't count, and nothing is prepared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import perf_counter_ns
+from typing import BinaryIO
+
+from dra.allocation import AllocationError, OptionsError, allocate
+from dra.allocation.machine import machine_of
+from dra.commands import settings
+from dra.commands.requests import MAX_LINE, OPTIONS, Machine, Question, Request, RequestError, config_of, parse_line
+from dra.cpu_config import CpuConfig
+from nri_cpu.command import UsageError, emit, reserved_cpus
+from nri_cpu.config import Config
+from nri_cpu.topology import Topology
+
+_Answer = dict[str, object]
+
+
+def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
+    if options.batch is not None and options.output is not None:
+        raise UsageError("-o is for one request: answers to --batch are JSON, one a line")
+    machine = _of_report(options) if options.report else _of_this(options, env)
+    asked = _request(options)
+    if options.batch is None:
+        return _single(machine, asked, options.output or "text", options.explain)
+    _check_defaults(machine, asked)
+    machine_of(machine.topology)  # kept: it is not to count as the first answer's time
+    for line in _lines(options.batch):
+        emit(json.dumps(_answer_line(machine, line, asked, options.explain)) + "\n")
+    return 0
+
+
+# ---- the machine
+
+
+def _of_this(options: argparse.Namespace, env: Mapping[str, str]) -> Machine:
+    where = settings.machine_of(options, env)
+    return Machine(settings.topology_of(where), where.reserved, settings.default_of(where.config))
+
+
+def _of_report(options: argparse.Namespace) -> Machine:
+    """The machine of a report, with the report's configuration, or the one that is named beside it."""
+    from dra.report import MAX_REPORT_BYTES, ReportError, read_report
+
+    path: Path = options.report
+    if options.sysfs_overlay:
+        raise UsageError("--report and --sysfs-overlay exclude each other: the machine is that of the report")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_REPORT_BYTES + 1)
+        report = read_report(raw.decode("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"--report {path} can't be read: {error.strerror}; check the path and its mode") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--report {path} is not UTF-8 at byte {error.start}: {error.reason}") from None
+    except ReportError as error:
+        raise UsageError(f"--report {path}: {error}") from None
+    if options.config:
+        from nri_cpu.command import configuration
+
+        config = configuration(options.config)
+        return _machine(report.topology, options, config, settings.default_of(config))
+    return _machine(report.topology, options, *_config_of_report(path, report.driver_config))
+
+
+def _machine(topology: Topology, options: argparse.Namespace, config: Config, default: CpuConfig) -> Machine:
+    reserved = reserved_cpus(options.reserved_cpus, config)
+    settings.refuse_missing(reserved, topology)
+    return Machine(topology, reserved, default)
+
+
+def _config_of_report(path: Path, found: Mapping[str, object]) -> tuple[Config, CpuConfig]:
+    """What counts here of a report's driverConfig."""
+    from dra.report import ReportError, cpus_of
+
+    try:
+        config = Config(reserved_cpus=cpus_of(found.get("reservedCPUs", ""), "reservedCPUs"))
+        default = config_of({key: found[key] for key in OPTIONS if found.get(key) is not None})
+        default.options()
+    except (ReportError, RequestError, OptionsError) as error:
+        raise UsageError(f"--report {path}: driverConfig.{error}") from None
+    return config, default
+
+
+# ---- one request
+
+
+def _request(options: argparse.Namespace) -> Request:
+    """What the arguments ask for; the number is 0 with --batch, whose lines have their own."""
+    numa_nodes = options.numa_nodes
+    if numa_nodes is not None and numa_nodes.isascii() and numa_nodes.isdigit() and len(numa_nodes) < 9:
+        numa_nodes = int(numa_nodes)
+    given = {
+        "strategy": options.strategy,
+        "numaNodes": numa_nodes,
+        "fullPhysicalCores": options.full_physical_cores,
+        "alignL3": options.align_l3,
+    }
+    try:
+        config = config_of({key: value for key, value in given.items() if value is not None})
+    except RequestError as error:
+        raise UsageError(str(error)) from None
+    return Request(options.cpus or 0, options.free, options.device, config)
+
+
+def _single(machine: Machine, request: Request, output: str, explained: bool) -> int:
+    try:
+        question = machine.question(request)
+    except RequestError as error:
+        raise UsageError(str(error)) from None
+    answer = _explained(machine.topology, question) if explained else _answer(machine.topology, question)
+    refusal = answer.get("error")
+    if output == "json":
+        emit(json.dumps(answer) + "\n")
+    else:
+        if not refusal:
+            emit(f"{answer['cpus']}\n")
+        else:
+            print(f"dra-cpu: {refusal}", file=sys.stderr)
+        if explained:
+            emit("".join(f"{line}\n" for line in _reasons(answer)))
+    return 1 if refusal else 0
+
+
+def _answer(topology: Topology, question: Question) -> _Answer:
+    try:
+        return {"cpus": str(allocate(topology, question.free, question.count, question.options))}
+    except AllocationError as error:
+        return {"error": str(error)}
+
+
+def _explained(topology: Topology, question: Question) -> _Answer:
+    """The answer with its reasons."""
+    from dra.allocation.explain import explain
+
+    found = explain(topology, question.free, question.count, question.options)
+    seen: _Answer = {"free": str(found.free), "wholeFreeCores": str(found.whole_cores)}
+    if found.cpus is None:
+        return {"error": found.error, "wouldFit": list(found.would_fit), **seen}
+    return {"cpus": str(found.cpus), "quality": dict(found.quality), **seen}
+
+
+def _reasons(answer: _Answer) -> Iterator[str]:
+    """What an explained answer says beside the answer, for people."""
+    free, whole = answer["free"] or "none", answer["wholeFreeCores"] or "none"
+    yield f"free: {free}; of these on whole free cores: {whole}"
+    if "error" in answer:
+        fit = answer["wouldFit"]
+        if isinstance(fit, list):
+            yield f"would fit: {', '.join(map(str, fit)) or 'no number'}"
+    quality = answer.get("quality")
+    if isinstance(quality, dict):
+        yield from (f"{key}: {value}" for key, value in quality.items())
+
+
+# ---- many requests
+
+
+def _check_defaults(machine: Machine, asked: Request) -> None:
+    """What is wrong with the arguments is wrong for every line."""
+    try:
+        machine.question(Request(1, asked.free, asked.device, CpuConfig()))
+    except RequestError as error:
+        raise UsageError(str(error)) from None
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """The lines of a file or of standard input as they come; of one that is too long as much as shows that."""
+    if path == "-":
+        if sys.stdin is None:
+            raise UsageError("--batch -: standard input is closed")
+        yield from _limited(sys.stdin.buffer)
+        return
+    try:
+        with Path(path).open("rb") as file:
+            yield from _limited(file)
+    except OSError as error:
+        raise UsageError(f"--batch {path} can't be read: {error.strerror}; check the path and its mode") from None
+
+
+def _limited(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(MAX_LINE + 1):
+        rest = line
+        while len(rest) >= MAX_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_LINE)
+        yield line
+
+
+def _answer_line(machine: Machine, line: bytes, asked: Request, explained: bool) -> _Answer:
+    try:
+        question = machine.question(parse_line(line).over(asked))
+    except RequestError as error:
+        return {"error": str(error)}
+    begin = perf_counter_ns()
+    try:
+        cpus = allocate(machine.topology, question.free, question.count, question.options)
+    except AllocationError as error:
+        return {"error": str(error)}
+    took = perf_counter_ns() - begin
+    answer: _Answer = {"cpus": str(cpus), "ns": took}
+    if explained:
+        answer["quality"] = _explained(machine.topology, question)["quality"]
+    return answer

@@ -1,0 +1,54 @@
+"""Which devices this node has and what they tell, from defaults, file and flags, in this order."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+
+from dra.commands.settings import Machine, default_of
+from dra.devices import DeviceMode, GroupBy
+from dra.prepare.choice import Node
+from nri_cpu.command import UsageError
+from nri_cpu.config import Config, is_node_name
+from nri_cpu.cpuset import quote
+from nri_cpu.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a device of this node is and tells, and the name of its pool."""
+
+    node_name: str
+    mode: DeviceMode
+    group_by: GroupBy
+    pcie_roots: bool
+    node_allocatable_mapping: bool
+
+
+def devices_of(options: argparse.Namespace, config: Config) -> Devices:
+    """Raises UsageError."""
+    if options.hostname_override and not is_node_name(options.hostname_override):
+        name = quote(options.hostname_override)
+        raise UsageError(f"--hostname-override: {name} is no name of a node (lower-case letters, digits, - and .)")
+    return Devices(
+        node_name=options.hostname_override or config.hostname_override or os.uname().nodename.strip().lower(),
+        mode=DeviceMode(options.cpu_device_mode or config.cpu_device_mode or DeviceMode.GROUPED),
+        group_by=GroupBy(options.group_by or config.group_by or GroupBy.NUMANODE),
+        pcie_roots=options.expose_pcie_roots or bool(config.expose_pcie_roots),
+        node_allocatable_mapping=bool(config.publish_node_allocatable_resource_mapping),
+    )
+
+
+def node_of(machine: Machine, devices: Devices, topology: Topology) -> Node:
+    """The node as it is configured. Raises UsageError for a configuration that contradicts itself."""
+    return Node.of(
+        devices.node_name,
+        devices.mode,
+        topology,
+        machine.reserved,
+        machine.config.min_shared_cpus,
+        group_by=devices.group_by,
+        default=default_of(machine.config),
+        pcie_roots=devices.pcie_roots,
+    )

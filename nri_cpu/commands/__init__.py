@@ -1,0 +1,1 @@
+"""The commands of nri-cpu, a file each, imported when they are called."""

@@ -1,0 +1,21 @@
+"""What tests of dra-cpu share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loguru import logger
+
+from tests.unit.dra.command import DraCpu
+from tests.unit.topology.machines import box, write_sysfs
+
+
+@pytest.fixture
+def dra_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[DraCpu]:
+    """The command, on the node in a box."""
+    yield DraCpu(capsys, write_sysfs(tmp_path / "host", box()), tmp_path / "config.yaml")
+    logger.remove()
+    logger.add(sys.__stderr__)  # type: ignore[arg-type]  # it is there
