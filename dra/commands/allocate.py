@@ -157,7 +157,8 @@ def _reasons(answer: _Answer) -> Iterator[str]:
             yield f"would fit: {', '.join(map(str, fit)) or 'no number'}"
     quality = answer.get("quality")
     if isinstance(quality, dict):
-        yield from (f"{key}: {value}" for key, value in quality.items())
+        for key, value in quality.items():
+            yield f"{key}: {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
 # ---- many requests

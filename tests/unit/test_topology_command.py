@@ -94,9 +94,7 @@ def test_claims_and_reserved_cpus_are_drawn_and_told(topology: Drawer) -> None:
     out = topology().out
     assert "  node 0      0A  1B\n              8A  9B\n" in out
     assert "  node 3      6   7R\n             14  15\n" in out
-    assert out.endswith(
-        "A default/two-cpus: 0,8   B default/other: 1,9   a number alone: shared\nR reserved\n"
-    )
+    assert out.endswith("A default/two-cpus: 0,8   B default/other: 1,9   a number alone: shared\nR reserved\n")
 
 
 def test_without_a_checkpoint_reserved_cpus_are_those_of_the_configuration(topology: Drawer) -> None:
