@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nri_cpu.cpuset import CPUSet
+from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.files import CPUS, Sysfs, integer
 from nri_cpu.topology.oddities import Oddities
 
@@ -23,7 +23,7 @@ def l3_of(sysfs: Sysfs, online: CPUSet, oddities: Oddities) -> Mapping[int, int]
     two have the same (fault A26), all caches are named after their lowest online CPU.
     """
     caches: list[tuple[int | None, CPUSet]] = []
-    done = CPUSet()
+    done = EMPTY
     for cpu in online:
         if cpu in done:
             continue

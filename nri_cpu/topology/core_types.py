@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nri_cpu.cpuset import CPUSet
+from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.files import CPUS, Sysfs, integer
 from nri_cpu.topology.model import CoreType
 from nri_cpu.topology.oddities import Oddities
@@ -25,7 +25,7 @@ def core_types(sysfs: Sysfs, present: CPUSet, oddities: Oddities) -> Mapping[int
     """The kind of each CPU that is not standard; of offline ones too, as far as the kernel tells."""
     types: dict[int, CoreType] = {}
     for pmu, kind in _PMUS.items():
-        for cpu in sysfs.cpu_list(f"/sys/devices/{pmu}/cpus") or CPUSet():
+        for cpu in sysfs.cpu_list(f"/sys/devices/{pmu}/cpus") or EMPTY:
             if types.setdefault(cpu, kind) is not kind:
                 types[cpu] = CoreType.E_CORE
                 oddities.note("two kinds of core, taken as e-core for CPUs {}", cpu)

@@ -26,7 +26,7 @@ _ENTRY_LIMIT = 2 * MAX_CPUS
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-_MASK = re.compile(rf"0*[0-9a-fA-F]{{1,{MAX_CPUS // 4}}}")
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 
 class Sysfs:
@@ -78,9 +78,11 @@ class Sysfs:
 
     def cpu_mask(self, path: str) -> CPUSet | None:
         """The CPUs of a file in the kernel's mask format, 32-bit hexadecimal words: kernels that lack lists have it."""
-        # Masks are as long as the kernel's limit of CPUs, which may be above ours.
         digits = (self.text(path) or "").replace(",", "")
-        return CPUSet.from_mask(int(digits, 16)) if _MASK.fullmatch(digits) else None
+        # Masks are as long as the kernel's limit of CPUs, which may be above ours.
+        if not digits or not _HEXADECIMAL.issuperset(digits) or len(digits.lstrip("0")) > MAX_CPUS // 4:
+            return None
+        return CPUSet.from_mask(int(digits, 16))
 
 
 def parsed(text: str | None) -> CPUSet | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nri_cpu.cpuset import CPUSet
+from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.files import CPUS, NODES, Sysfs
 from nri_cpu.topology.oddities import Oddities
 
@@ -53,7 +53,7 @@ def _cpus(sysfs: Sysfs, node: int, oddities: Oddities) -> CPUSet:
         cpus = sysfs.cpu_mask(f"{path}/cpumap")
     if cpus is None:
         oddities.note("no list of CPUs in {}", f"node{node}")
-    return cpus or CPUSet()
+    return cpus or EMPTY
 
 
 def _linked(sysfs: Sysfs, cpus: CPUSet) -> Mapping[int, int]:

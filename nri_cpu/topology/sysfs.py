@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from nri_cpu.cpuset import CPUSet, quote
+from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.caches import l3_of
 from nri_cpu.topology.core_types import core_types
 from nri_cpu.topology.cores import cores_of
@@ -21,6 +21,9 @@ from nri_cpu.topology.nodes import read_nodes
 from nri_cpu.topology.oddities import Oddities
 from nri_cpu.topology.overlay import Overlay
 from nri_cpu.topology.pci import pcie_roots
+
+# The files of a CPU that goes off line while they are read are gone: then all is read again, so many times in all.
+_TRIES = 3
 
 
 def read_online(root: Path, overlay: Overlay | None = None) -> CPUSet:
@@ -37,14 +40,24 @@ def read_topology(root: Path, overlay: Overlay | None = None) -> Topology:
     CPUs that `online` names and that have no directory, where others have one, are left out: they aren't there.
     """
     sysfs = Sysfs(root, overlay)
-    oddities = Oddities()
+    for _ in range(_TRIES):
+        oddities = Oddities()
+        listed = sysfs.text(f"{CPUS}/online")
+        topology = _read(sysfs, root, oddities)
+        if sysfs.text(f"{CPUS}/online") == listed:
+            break
+    oddities.tell()
+    return topology
+
+
+def _read(sysfs: Sysfs, root: Path, oddities: Oddities) -> Topology:
     online, present, possible = _cpus(sysfs, _online(sysfs, root, oddities), oddities)
     nodes = read_nodes(sysfs, online, present, oddities)
     cores = cores_of(sysfs, online, oddities)
     l3 = l3_of(sysfs, online, oddities)
     types = core_types(sysfs, present, oddities)
-    isolated = _told(sysfs, "isolated", oddities) or CPUSet()
-    topology = Topology.of(
+    isolated = _told(sysfs, "isolated", oddities) or EMPTY
+    return Topology.of(
         (Cpu(cpu, *cores[cpu], nodes.of[cpu], l3.get(cpu), types.get(cpu, CoreType.STANDARD)) for cpu in online),
         present,
         nodes.offline,
@@ -53,8 +66,6 @@ def read_topology(root: Path, overlay: Overlay | None = None) -> Topology:
         memory_nodes=nodes.memory,
         pcie_roots=pcie_roots(sysfs, present, oddities),
     )
-    oddities.tell()
-    return topology
 
 
 def _online(sysfs: Sysfs, root: Path, oddities: Oddities) -> CPUSet:
@@ -91,5 +102,5 @@ def _told(sysfs: Sysfs, name: str, oddities: Oddities) -> CPUSet | None:
     text = sysfs.text(f"{CPUS}/{name}")
     cpus = parsed(text)
     if cpus is None and text is not None:
-        oddities.note("not a list of CPUs and passed over: {}", f"{name} ({quote(text)})")
+        oddities.note("not a list of CPUs, and passed over: {}", name)
     return cpus

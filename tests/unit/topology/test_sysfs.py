@@ -2,11 +2,14 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import CoreType, Topology, TopologyError, read_online, read_topology
+from nri_cpu.topology.files import Sysfs
+from nri_cpu.topology.nodes import Nodes, read_nodes
 from tests.unit.topology.machines import box, hybrid, machine, t1, t1b, t2, write_sysfs
 
 CPU = "sys/devices/system/cpu"
@@ -136,3 +139,21 @@ def test_an_offline_cpu_keeps_its_node(tmp_path: Path) -> None:
 def test_core_types_come_from_the_two_pmus(tmp_path: Path) -> None:
     topology = read_topology(write_sysfs(tmp_path, hybrid()))
     assert [topology.cpus[cpu].core_type for cpu in (0, 3, 4)] == [CoreType.P_CORE, CoreType.P_CORE, CoreType.E_CORE]
+
+
+@pytest.mark.fault("H1")
+def test_a_cpu_that_goes_off_line_meanwhile_is_in_no_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sysfs(tmp_path, t2())
+    gone = iter([13, 14])
+
+    def read_nodes_and_lose_a_cpu(sysfs: Sysfs, *arguments: Any) -> Nodes:
+        found = read_nodes(sysfs, *arguments)
+        if cpu := next(gone, None):
+            shutil.rmtree(tmp_path / CPU / f"cpu{cpu}/topology")
+            (tmp_path / CPU / "online").write_text("0-12,14-15\n" if cpu == 13 else "0-12,15\n")
+        return found
+
+    monkeypatch.setattr("nri_cpu.topology.sysfs.read_nodes", read_nodes_and_lose_a_cpu)
+    topology = read_topology(tmp_path)
+    assert topology.online == CPUSet.parse("0-12,15")
+    assert topology.cores == machine(sockets=2, cores=4, threads=2, offline=[13, 14]).cores
