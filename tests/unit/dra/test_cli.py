@@ -186,6 +186,30 @@ def test_flags_and_configuration_reach_what_they_name(companion: Companion) -> N
     assert read_checkpoint(companion.checkpoint)[0].reserved == CPUSet.parse("0,8")
 
 
+def test_groupings_the_overlay_and_how_cpus_are_chosen_reach_what_they_name(companion: Companion) -> None:
+    config = companion.directory / "config.yaml"
+    config.write_text("requirePlugin: false\nstrategy: spread\ngroupBy: machine\nexposePCIeRoots: true\n")
+    overlay = companion.directory / "overlay.yaml"
+    overlay.write_text('/sys/devices/system/cpu/online: "0-6,8-15\\n"\n')
+    (companion.claims / "one.yaml").write_text(json.dumps(manifest(result("cpudevsocket001", 2))))
+    (companion.claims / "two.yaml").write_text(
+        json.dumps(manifest(result("cpudevmachine", 2), claim_uid=uid(2), name="two"))
+    )
+    arguments = ("--claims-dir", str(companion.claims), "--config", str(config), "--sysfs-overlay", str(overlay))
+    with companion.running(*arguments):
+        assert "cpudevsocket001 belongs to cpuDeviceMode grouped, groupBy socket" in (
+            companion.call("Prepare", UID)[UID].error
+        )
+        assert companion.call("Prepare", uid(2), name="two")[uid(2)].error == ""
+    with companion.running(*arguments, "--group-by", "socket"):
+        assert companion.call("Prepare", UID)[UID].error == ""
+    prepared = companion.prepared()
+    assert prepared[UID] <= box().sockets[1]
+    for cpus in prepared.values():
+        assert 7 not in cpus  # it is not on line, by the overlay
+        assert len(cpus) == len({cpu % 8 for cpu in cpus}) == 2  # spread: siblings are n and n + 8
+
+
 @pytest.mark.fault("K7")
 def test_a_second_instance_ends_with_one_line_and_changes_nothing(
     companion: Companion, capsys: pytest.CaptureFixture[str]
