@@ -87,6 +87,12 @@ def test_every_example_is_what_is_answered(name: str, free: str, count: str, how
     assert str(allocate(MACHINES[name], CPUSet.parse(free), int(count), options(how))) == answer
 
 
+def test_the_page_names_the_version_that_is_asked() -> None:
+    module = (ROOT / "tests/kubelet_allocator/go.mod").read_text()
+    (version,) = re.findall(r"k8s\.io/kubernetes v(\S+)", module)
+    assert f"kubelet {version} itself" in PAGE
+
+
 def test_every_kind_of_difference_has_an_example() -> None:
     assert {row[0] for row in table("the kubelet")} == {str(kind) for kind in Difference} - {str(Difference.TIE)}
 
