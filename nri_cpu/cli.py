@@ -39,8 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _topology(options)
     except OutputClosedError:
         return 1  # whoever read it has gone, as with `| head`
-    except OutputError as error:
-        return _fail(1, error, launched)
 
 
 def _run(options: argparse.Namespace, launched: bool) -> int:
@@ -62,7 +60,7 @@ def _run(options: argparse.Namespace, launched: bool) -> int:
 
 
 def _topology(options: argparse.Namespace) -> int:
-    log_warnings()
+    log_warnings(options.verbose)
     from nri_cpu.commands import topology
     from nri_cpu.topology import TopologyError
 
@@ -70,11 +68,17 @@ def _topology(options: argparse.Namespace) -> int:
         return topology.main(options, os.environ)
     except UsageError as error:
         return _fail(2, error)
-    except TopologyError as error:
+    except OutputClosedError:
+        raise
+    except (TopologyError, OutputError) as error:
         return _fail(1, error)
+    except Exception as error:
+        if options.verbose:
+            raise
+        return _fail(1, f"{type(error).__name__}: {error}; a fault of nri-cpu itself, -v shows where")
 
 
-def _fail(code: int, error: Exception, launched: bool = False) -> int:
+def _fail(code: int, error: Exception | str, launched: bool = False) -> int:
     """One line on stderr, which a runtime throws away, so that a plugin that it has started logs it."""
     if launched:
         from loguru import logger
@@ -103,4 +107,5 @@ def _parser() -> argparse.ArgumentParser:
     topology.add_argument(
         "--sysfs-overlay", type=path_argument, metavar="FILE", help="YAML: files of sysfs that are to be others"
     )
+    topology.add_argument("-v", "--verbose", action="store_true", help="log what is odd about the machine")
     return parser

@@ -13,6 +13,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loguru import logger
 
 from dra import plain_yaml
 from dra.commands.errors import CommandError
@@ -26,6 +29,9 @@ from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT, UsageError, configuration
 from nri_cpu.config import Config
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Overlay, Topology, TopologyError, load_overlay, read_topology
+
+if TYPE_CHECKING:
+    from loguru import Message
 
 # Names that are tried when there is such a file already.
 _NAMES = 100
@@ -77,10 +83,18 @@ class _Gathering:
             return Config()
 
     def _topology(self, config: Config) -> Topology:
+        overlay = self._overlay(self.options.sysfs_overlay or config.sysfs_overlay)
+        listening = logger.add(self._note_odd, level="INFO", format="{message}")
         try:
-            return read_topology(self.host, self._overlay(self.options.sysfs_overlay or config.sysfs_overlay))
+            return read_topology(self.host, overlay)
         except TopologyError as error:
             raise CommandError(str(error)) from error
+        finally:
+            logger.remove(listening)
+
+    def _note_odd(self, message: Message) -> None:
+        """What is odd about the machine is logged where it is read."""
+        self.notes.append(f"cpuDetails: {message.record['message'].removeprefix('topology: ')}")
 
     def _overlay(self, path: Path | None) -> Overlay | None:
         try:

@@ -81,9 +81,10 @@ def test_every_key_of_the_configuration_is_on_the_page_and_no_other() -> None:
 
 
 def test_every_flag_that_a_page_for_users_names_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    for main in (nri_cli.main, dra_cli.main):
-        with pytest.raises(SystemExit):
-            main(["run", "--help"])
+    for main, commands in ((nri_cli.main, "run topology"), (dra_cli.main, "run slices allocate gatherinfo")):
+        for command in commands.split():
+            with pytest.raises(SystemExit):
+                main([command, "--help"])
     flags = set(_FLAG.findall(capsys.readouterr().out))
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     assert {flag for page in pages for flag in _FLAG.findall(page.read_text("utf-8"))} <= flags

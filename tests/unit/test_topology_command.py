@@ -259,6 +259,37 @@ def test_a_machine_without_cpus_is_exit_code_1(topology: Drawer, tmp_path: Path)
     assert "tells of no CPU" in done.err
 
 
+def test_a_fault_of_ours_is_one_line(topology: Drawer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("nri_cpu.commands.topology.read_topology", fail)
+    assert topology() == Done(1, "", "nri-cpu: KeyError: 'x'; a fault of nri-cpu itself, -v shows where\n")
+    with pytest.raises(KeyError):
+        topology("-v")
+
+
+def test_an_output_that_is_full_is_one_line(topology: Drawer) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nri_cpu", "topology"],
+            env={**os.environ, "HOST_ROOT": str(topology.host)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    expected = "nri-cpu: standard output can't be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
+def test_help_may_be_cut_short() -> None:
+    for module in ("nri_cpu", "dra"):
+        command = f"{sys.executable} -m {module} --help | true"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+
+
 def on_a_terminal(topology: Drawer, columns: int = 80, **environment: str) -> str:
     """What the command prints on a terminal of so many columns."""
     ours, theirs = pty.openpty()

@@ -17,6 +17,7 @@ from dra.report import read_report
 from nri_cpu import __version__
 from nri_cpu.checkpoint.codec import checkpoint_to_bytes, owners_to_bytes
 from nri_cpu.cpuset import CPUSet
+from nri_cpu.topology import Cpu, Topology
 from tests.unit.checkpoint.samples import BOOT, CHECKPOINT, OWNERS, SECRET_A, SECRET_B, UID_A, UID_B
 from tests.unit.dra.command import DraCpu
 from tests.unit.ordinary import as_ordinary_user, out_of_reach
@@ -49,6 +50,15 @@ def test_the_report_is_this_machine(dra_cpu: DraCpu) -> None:
     found = report(done.out)
     assert found["toolVersion"]["version"] == __version__
     assert (found["claims"], found["containers"], "notes" in found) == ([], [], False)
+
+
+@pytest.mark.fault("A26")
+def test_what_is_odd_about_the_machine_is_a_note(dra_cpu: DraCpu, tmp_path: Path) -> None:
+    dra_cpu.host = write_sysfs(tmp_path / "other", Topology.of([Cpu(n, 0, 0, -1, n, 0, None) for n in range(2)]))
+    done = dra_cpu("gatherinfo", "--stdout", "--checkpoint", "/nowhere/checkpoint.json")
+    notes = report(done.out)["notes"]
+    assert any("L3" in note and "0-1" in note for note in notes)
+    assert done.err == "".join(f"dra-cpu: {note}\n" for note in notes)
 
 
 def test_the_configuration_is_what_counts(dra_cpu: DraCpu) -> None:
