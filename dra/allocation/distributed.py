@@ -95,7 +95,7 @@ def _how_many(nodes: list[Node], count: int, width: int, options: AllocationOpti
     units = count // width
     if _is_automatic(options):
         most = sorted((node.units for node in nodes), reverse=True)
-        for number in range(1, min(len(nodes), units) + 1):
+        for number in range(1, len(nodes) + 1):
             if most[number - 1] >= units // number and sum(most[:number]) >= units:
                 return number
         return 0

@@ -17,7 +17,7 @@ def fewest(sizes: Sequence[int], least: int) -> int:
 
 
 def sets_of(sizes: Sequence[int], kinds: Sequence[Hashable], number: int, least: int) -> Iterator[tuple[int, ...]]:
-    """Indexes of `number` (1 or more) objects that hold `least` together, sets with the largest objects first.
+    """Indexes of `number` objects that hold `least` together, sets with the largest objects first.
 
     Objects of one kind are of one size and interchangeable: of those, earlier ones are taken before later ones, other
     sets are left out. No dead ends: the time is that of the sets that come out.

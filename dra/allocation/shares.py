@@ -7,10 +7,11 @@ Order (fewest free CPUs first, then the lowest id, nested) are taken, and among 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain, combinations, combinations_with_replacement, islice, pairwise
+from itertools import chain, islice, pairwise
 
 from dra.allocation.cores import whole
 from dra.allocation.machine import Machine
@@ -166,7 +167,7 @@ class Sharing:
         if self._even:
             odd = [node for node in fullest if node.units > self._share][: self._odd]
             others = [node for node in fullest if node not in odd][: self._number - self._odd]
-            if len(odd) < self._odd or len(odd) + len(others) < self._number:
+            if len(odd) + len(others) < self._number:
                 return None
             shares = [(node, self._share + 1) for node in odd] + [(node, self._share) for node in others]
             return tuple(sorted(shares, key=lambda each: each[0].place))
@@ -177,7 +178,7 @@ class Sharing:
 
     def _sets(self, fullest: list[Node]) -> Iterator[list[Node]]:
         """The sets of nodes one of which is the best: the one with most free CPUs, if it has most to give as well."""
-        if all(a.units == b.units if a.free == b.free else a.units >= b.units for a, b in pairwise(fullest)):
+        if all(a.units >= b.units for a, b in pairwise(fullest)):
             yield fullest[: self._number]
             return
         nodes = sorted(fullest, key=_place)
@@ -209,11 +210,12 @@ class Sharing:
 
     def _all(self) -> Iterator[Shares]:
         """All shares there can be."""
-        units = [node.units for node in self._nodes]
-        for chosen in sets_of(units, range(len(units)), self._number, self._units):
-            nodes = [self._nodes[index] for index in sorted(chosen)]
-            ways = combinations if self._even else combinations_with_replacement
-            for odd in ways(range(len(nodes)), self._odd):
-                shares = tuple((node, self._share + odd.count(index)) for index, node in enumerate(nodes))
-                if all(share <= node.units for node, share in shares):
-                    yield shares
+        more = 1 if self._even else self._odd
+        most = [min(node.units, self._share + more) for node in self._nodes]
+        for chosen in sets_of(most, range(len(most)), self._number, self._units):
+            places = sorted(chosen)
+            # Each node as often as it can give one unit more.
+            givers = [place for place in places for _ in range(most[place] - self._share)]
+            for odd in sets_of([1] * len(givers), givers, self._odd, self._odd):
+                extra = Counter(givers[index] for index in odd)
+                yield tuple((self._nodes[place], self._share + extra[place]) for place in places)

@@ -185,10 +185,35 @@ def test_one_node_of_several_sockets_is_one_node_although_packed_prefers_a_socke
     assert str(chosen(Topology.of(cpus), "0-3", 2)) == "2-3"
 
 
-def test_odd_cpus_come_from_the_node_where_they_touch_no_more_sockets() -> None:
-    # Virtual machines: many sockets in a node. 2 sockets of 2 CPUs each on two nodes; one CPU of node 0 is busy.
-    topology = Topology.of(Cpu(n, n // 2, 0, -1, n, n // 4, 0) for n in range(8))
-    assert str(chosen(topology, "0,2,4-7", 3, ALL)) == "0,4-5"
+def of_places(places: list[tuple[int, int]]) -> Topology:
+    """CPUs without siblings, at these (socket, node)."""
+    return Topology.of(Cpu(n, socket, 0, -1, n, node, 0) for n, (socket, node) in enumerate(places))
+
+
+def test_where_nodes_hold_sockets_it_is_the_sockets_of_the_cpus_that_count() -> None:
+    """As in virtual machines: nodes of many small sockets."""
+    # The odd CPU: node 0 has more, but each in a socket of its own.
+    topology = of_places([(0, 0), (1, 0), (2, 0), (3, 1), (3, 1)])
+    assert str(chosen(topology, "0-4", 3, ALL)) == "0,3-4"
+    # Two odd ones, both to node 0, or another socket of node 1 or 2 were touched.
+    topology = of_places([(0, 0)] * 4 + [(1, 1), (1, 1), (2, 1), (3, 2), (3, 2), (4, 2)])
+    assert str(chosen(topology, "0-9", 8)) == "0-5,7-8"
+    # Which nodes: the two that have their CPUs together.
+    topology = of_places([(0, 0), (1, 0), (2, 1), (2, 1), (3, 2), (3, 2)])
+    assert str(chosen(topology, "0-5", 4, 2)) == "2-5"
+
+
+def test_of_equals_those_are_taken_that_come_first_in_order() -> None:
+    # Sockets 0 and 1 have two nodes with 4 free CPUs each; the third has 2 in socket 0, 1 in socket 1.
+    topology = machine(sockets=2, cores=12, nodes=3)
+    assert shares(topology, chosen(topology, "0-9,12-20", 4, 2)) == [0, 0, 0, 2, 2, 0]
+    # 4, 3 and 3 free, 8 wanted: 2 on each, and two of the three nodes give one more.
+    topology = of_places([(n, 0 if n < 4 else (n - 1) // 3) for n in range(10)])
+    assert shares(topology, chosen(topology, "0-9", 8)) == [3, 3, 2]
+
+
+def test_nodes_without_a_whole_free_core_are_not_among_all_when_cores_are_shared_out() -> None:
+    assert str(chosen(t2(), "0-3,4-7,12-15", 4, ALL, full_physical_cores=True)) == "4-5,12-13"
 
 
 def test_quality_has_names_in_the_order_in_which_they_count() -> None:

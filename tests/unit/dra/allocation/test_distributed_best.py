@@ -137,14 +137,14 @@ def test_no_way_to_share_is_better(
 def any_nodes(draw: st.DrawFn) -> tuple[list[Node], int, int, int]:
     """Nodes of up to three sockets, whose free CPUs say little about their whole cores; how many, units, width."""
     width = draw(st.integers(1, 3))
-    sockets = sorted(draw(st.lists(st.integers(0, 2), min_size=2, max_size=6)))
+    sockets = sorted(draw(st.lists(st.integers(0, draw(st.integers(0, 2))), min_size=3, max_size=6)))
     nodes = []
     for place, socket in enumerate(sockets):
-        units = draw(st.integers(1, 5))
-        free = units * width + (draw(st.integers(0, 6)) if width > 1 else 0)
+        units = draw(st.integers(1, 6))
+        free = units * width + (draw(st.integers(0, 8)) if width > 1 else 0)
         nodes.append(Node(place, place, 0, free, units, units * width, socket))
     number = draw(st.integers(2, len(nodes)))
-    return nodes, number, draw(st.integers(number, max(number, sum(node.units for node in nodes)))), width
+    return nodes, number, draw(st.integers(number, sum(sorted(node.units for node in nodes)[-number:]))), width
 
 
 @given(any_nodes(), st.booleans())
