@@ -23,6 +23,7 @@ lint: $(VENV)/ready ## style and form, of the Go programs too
 	ruff check .
 	ruff format --check .
 	hack/nri-runtime check
+	hack/kubelet-allocator check
 
 types: $(VENV)/ready ## mypy, strict
 	mypy
@@ -35,6 +36,8 @@ proto: $(VENV)/ready ## regenerate generated code; fails when that changes anyth
 
 unit: $(VENV)/ready ## unit, property and protocol tests, with coverage
 	hack/nri-runtime build
+	hack/kubelet-allocator build
+	hack/hwloc
 	pytest -n 2 -m 'not node' --cov --cov-report=term:skip-covered tests
 
 test-node: $(VENV)/ready ## tests on the node in a box: real kernel, real containerd
