@@ -143,7 +143,10 @@ def _said(topology: Topology, numbers: bool) -> Iterator[str]:
     core = "A column is a core" if numbers else "A word is a core"
     if topology.smt_enabled:
         core += ", its threads below each other" if numbers else ", a letter for each thread"
-    yield f"{core}; | is between L3 caches." if caches > 1 else f"{core}."
+    barred = any(
+        sum(not group.isdisjoint(node) for group in topology.l3_groups) > 1 for node in topology.nodes.values()
+    )
+    yield f"{core}; | is between L3 caches." if barred else f"{core}."
     if topology.memory_nodes:
         yield f"Memory without CPUs: NUMA nodes {', '.join(map(str, topology.memory_nodes))}."
     if topology.isolated:

@@ -73,7 +73,7 @@ def test_without_a_checkpoint_it_is_the_machine(topology: Drawer) -> None:
     assert topology() == Done(
         0,
         "16 CPUs: 2 sockets, 4 NUMA nodes, 4 L3 caches, 8 cores of 2 threads.\n"
-        "A column is a core, its threads below each other; | is between L3 caches.\n"
+        "A column is a core, its threads below each other.\n"
         "\n"
         "socket 0\n"
         "  node 0      0   1\n"
@@ -87,6 +87,13 @@ def test_without_a_checkpoint_it_is_the_machine(topology: Drawer) -> None:
         "             14  15\n",
         "",
     )
+
+
+def test_a_bar_is_explained_where_there_is_one(topology: Drawer, tmp_path: Path) -> None:
+    topology.host = write_sysfs(tmp_path / "other", machine(cores=4, threads=2, l3_per_node=2))
+    out = topology().out
+    assert "A column is a core, its threads below each other; | is between L3 caches.\n" in out
+    assert "  node 0     0  1  | 2  3\n" in out
 
 
 def test_claims_and_reserved_cpus_are_drawn_and_told(topology: Drawer) -> None:
