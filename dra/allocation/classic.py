@@ -95,10 +95,9 @@ def _number(counted: tuple[int, int]) -> int:
 
 
 def _inner_objects(kubelet: _Kubelet, left: int) -> list[int]:
-    """Inner objects in the order of the outer ones that they lie in, each once."""
+    """Inner objects in the order of the outer ones that they lie in."""
     outer = _ordered(kubelet.outer, left)
-    found = (inner for each in outer for inner in _ordered_in(kubelet.inner_of[each], each, left))
-    return list(dict.fromkeys(found))
+    return [inner for each in outer for inner in _ordered_in(kubelet.inner_of[each], each, left)]
 
 
 def _ordered_in(objects: tuple[int, ...], outer: int, left: int) -> list[int]:

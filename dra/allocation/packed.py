@@ -72,12 +72,10 @@ class _Request:
 
     def is_clearly_best(self, cpus: int) -> bool:
         """Whether a glance shows that nothing is better, and no earlier core type as good."""
-        quality = self.quality(cpus)
-        if cpus & ~self._machine.types[0] or quality.broken > 1:
+        if cpus & ~self._machine.types[0]:
             return False
-        if quality.broken and (len(self._machine.types) > 1 or can_give(self._pieces_of(self._free), self._count)):
-            return False
-        return quality.cost == least_cost(self._machine, self._free, self._count, self._align_l3)
+        cost = least_cost(self._machine, self._free, self._count, self._align_l3)
+        return self.quality(cpus) == Quality(cost, 0, int(not self._possible(self._free)))
 
     def best(self) -> _Best:
         """Each core type alone, if one type costs no more than all together; the first of the best ones."""

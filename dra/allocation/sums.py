@@ -21,11 +21,11 @@ class Pieces:
 
 
 def pieces_of(machine: Machine, whole: int, cpus: int) -> Pieces:
-    """The pieces of `cpus`; `whole` are the cores that were whole at the start.
+    """The pieces of `cpus`, a part of what was free at the start; `whole` are the cores that were whole then.
 
     A whole core of which `cpus` has only a part counts for nothing: any thread of it would break it.
     """
-    inside = whole & cores.whole(machine.shapes, cpus)
+    inside = cores.whole(machine.shapes, cpus)
     numbers = tuple((width, (inside & leads).bit_count()) for width, leads in machine.widths)
     loose = cpus & ~cores.cpus_of(machine.shapes, whole)
     return Pieces(numbers, loose.bit_count())

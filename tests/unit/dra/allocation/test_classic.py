@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dra.allocation.classic import classic
 from dra.allocation.machine import machine_of
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.topology import Topology
+from nri_cpu.topology import Cpu, Topology
 from tests.unit.dra.allocation.random_machines import Request, requests
 from tests.unit.topology.machines import box, hybrid, machine, t1, t1b, t2
 
@@ -18,6 +18,11 @@ FRAGMENTED = str(CPUSet(cpu for cpu in range(256) if cpu < 128 or cpu % 3))
 SHARED_NODE = Topology.of(
     replace(cpu, numa_node=cpu.socket // 2) for cpu in machine(sockets=4, cores=4, threads=2).cpus.values()
 )
+
+# L3 groups of 2, 6 and 4 CPUs on two sockets of 8 and 4; sockets of 4 and 8 CPUs with two nodes each.
+UNEVEN_L3 = Topology.of(Cpu(n, n // 8, 0, -1, n // 2, n // 8, 0 if n < 2 else 1 + n // 8) for n in range(12))
+UNEVEN_SOCKETS = Topology.of(Cpu(n, int(n >= 4), 0, -1, n, n // 2 if n < 4 else 1 + n // 4, n // 4) for n in range(12))
+SMT4 = Topology.of(Cpu(n, 0, 0, -1, n // 4, 0, 0) for n in range(16))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +62,12 @@ SHARED_NODE = Topology.of(
             False,
             "65-66,68-69,71-72,74-75,77-78,80-84,86-87,89-90,92-93,95-96,98-99,101,113-114,116-117,119-120,122-123,125-126,193-194,196-197,199-200,202-203,205-206,208-209,211-212,214-215,217-218,220-221,223-224,226-227,229,241-242,244-245,247-248,250-251,253-254",
         ),
+        (UNEVEN_L3, "0-11", 3, True, "8-10"),
+        (UNEVEN_L3, "0-11", 9, True, "0-4,8-11"),
+        (UNEVEN_SOCKETS, "0-2,4-11", 8, False, "0-2,4-8"),
+        (UNEVEN_SOCKETS, "0-11", 8, True, "0-7"),
+        (SMT4, "1-5,8-15", 2, True, "4-5"),
+        (SMT4, "2-15", 5, True, "2-6"),
         (SHARED_NODE, "0-31", 9, True, "0-4,16-19"),
         (SHARED_NODE, "1-31", 17, False, "8-16,24-31"),
         (SHARED_NODE, "1-3,6-8,16-30", 13, True, "1-3,6-8,16-19,22-24"),

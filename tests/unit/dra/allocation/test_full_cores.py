@@ -70,7 +70,7 @@ def test_widths_that_differ_are_named_with_the_possible_numbers() -> None:
 
 
 def test_more_than_are_free_is_refused_with_what_whole_cores_have() -> None:
-    with pytest.raises(SMTAlignmentError, match="requested 16 CPUs .*; 14 CPUs are on whole") as refused:
+    with pytest.raises(SMTAlignmentError, match=r"requested 16 CPUs .*; 14 CPUs are on whole") as refused:
         chosen(t1(), "1-15", 16)
     assert refused.value.would_fit == (14,)
 

@@ -77,6 +77,29 @@ def test_four_cpus_on_four_way_smt_are_one_core() -> None:
     assert allocate(topology, parse("1-15"), 3) == parse("1-3")
 
 
+def of_cores(*cores: tuple[int, int]) -> Topology:
+    """One node; for each core its L3 and its threads; siblings are adjacent."""
+    threads = [(core, l3) for core, (l3, width) in enumerate(cores) for _ in range(width)]
+    return Topology.of(Cpu(n, 0, 0, -1, core, 0, l3) for n, (core, l3) in enumerate(threads))
+
+
+def test_whole_objects_come_before_parts_where_the_kubelet_would_break_a_core() -> None:
+    # An L3 of 8 CPUs is taken whole; the other gives one of its two whole cores and its loose thread.
+    assert allocate(t1b(), parse("0-3,8-11,4-6,12-13"), 11) == parse("0-3,8-11,4,12,6")
+
+
+@pytest.mark.fault("R12")
+def test_cores_of_several_widths_are_combined_so_that_none_is_broken() -> None:
+    assert allocate(of_cores((0, 2), (0, 2), (0, 2), (0, 3)), parse("0-8"), 5) == parse("0-1,6-8")
+    assert allocate(of_cores((0, 3), (0, 3), (0, 4)), parse("0-9"), 7) == parse("0-2,6-9")
+
+
+@pytest.mark.fault("R12")
+def test_a_loose_thread_goes_before_a_narrower_core_that_is_whole() -> None:
+    # Three threads of the first core are loose, the second is whole with two.
+    assert allocate(of_cores((0, 4), (0, 2)), parse("1-5"), 1) == parse("1")
+
+
 @pytest.mark.fault("U3")
 def test_what_a_socket_has_comes_from_one_socket() -> None:
     # Two sockets of four NUMA nodes, one of which has lost two CPUs: nodes of 32, 32, 32 and 30 CPUs.
