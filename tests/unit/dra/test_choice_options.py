@@ -149,7 +149,7 @@ def test_parameters_that_can_not_be_read_are_refused_with_device_request_and_pat
     )
 
 
-@pytest.mark.fault("A13")
+@pytest.mark.fault("A13", "F-12")
 def test_an_unknown_version_is_refused() -> None:
     text = refusal(node(t1()), config({"apiVersion": "v1beta1", "cpuConfig": {"cpuset": "2-5"}}))
     assert "parameters.apiVersion is 'v1beta1', not v1alpha1" in text

@@ -61,6 +61,7 @@ def test_configs_of_other_drivers_are_not_looked_at() -> None:
     assert [entry.path for entry in found] == [f"{CONFIG}[1].opaque.parameters"]
 
 
+@pytest.mark.fault("A11", "A12")
 @pytest.mark.parametrize(
     ("request_", "requests", "counts"),
     [
