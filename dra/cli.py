@@ -119,6 +119,7 @@ def _allocate_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--cpus", type=_count, metavar="N", help="how many CPUs")
     what.add_argument(
         "--batch",
+        type=_path_or_dash,
         metavar="FILE",
         help="many requests, a JSON object a line (-: standard input); an answer a line, in the same order",
     )
@@ -168,6 +169,10 @@ def _device_arguments(parser: argparse.ArgumentParser) -> None:
 def _path_or_none(text: str) -> Path | None:
     """Empty as in the configuration: not set."""
     return path_argument(text) if text else None
+
+
+def _path_or_dash(text: str) -> str:
+    return text if text == "-" else str(path_argument(text))
 
 
 def _count(text: str) -> int:

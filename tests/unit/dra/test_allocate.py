@@ -147,6 +147,8 @@ def test_an_explained_refusal_says_what_would_fit(dra_cpu: DraCpu) -> None:
         (["--cpus", "1", "--reserved-cpus", "16"], "reserved CPUs 16 do not exist: this machine has 0-15"),
         (["--cpus", "1", "--report", "/nowhere"], "--report /nowhere can't be read: No such file or directory"),
         (["--cpus", "1", "--report", "/"], "--report / can't be read: Is a directory"),
+        (["--batch", ""], "argument --batch: is an empty path"),
+        (["--batch", "/"], "--batch / can't be read: Is a directory"),
         (["--batch", "/nowhere"], "--batch /nowhere can't be read: No such file or directory"),
         (["--batch", "/dev/null", "-o", "json"], "-o is for one request: answers to --batch are JSON, one a line"),
         (["--batch", "/dev/null", "--free", "99"], "free: CPUs 99 do not exist"),
