@@ -192,12 +192,8 @@ class Sharing:
     def _filled(self, nodes: list[Node]) -> Shares:
         """The even share of each, and the odd units one by one to the node that has most left (fault U4)."""
         shares = {node.place: self._share for node in nodes}
-        # What each has left, most first, then in Order; how much of it can be given.
-        rest = [
-            (self._share * self._width - node.free, node.place, node.units - self._share)
-            for node in nodes
-            if node.units > self._share
-        ]
+        # Who has most left, which so far is who had most, then in Order; and how many units more each can give.
+        rest = [(-node.free, node.place, node.units - self._share) for node in nodes if node.units > self._share]
         heapify(rest)
         for _ in range(self._odd):
             left, place, units = rest[0]

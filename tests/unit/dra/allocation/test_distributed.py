@@ -198,6 +198,7 @@ def test_where_nodes_hold_sockets_it_is_the_sockets_of_the_cpus_that_count() -> 
     # Two odd ones, both to node 0, or another socket of node 1 or 2 were touched.
     topology = of_places([(0, 0)] * 4 + [(1, 1), (1, 1), (2, 1), (3, 2), (3, 2), (4, 2)])
     assert str(chosen(topology, "0-9", 8)) == "0-5,7-8"
+    assert sorted(shares(topology, chosen(topology, "0-9", 8, ALL))) == [2, 3, 3]
     # Which nodes: the two that have their CPUs together.
     topology = of_places([(0, 0), (1, 0), (2, 1), (2, 1), (3, 2), (3, 2)])
     assert str(chosen(topology, "0-5", 4, 2)) == "2-5"

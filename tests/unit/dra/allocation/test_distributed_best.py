@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import combinations, product
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dra.allocation.distributed import distributed
@@ -136,19 +136,27 @@ def test_no_way_to_share_is_better(
 @st.composite
 def any_nodes(draw: st.DrawFn) -> tuple[list[Node], int, int, int]:
     """Nodes of up to three sockets, whose free CPUs say little about their whole cores; how many, units, width."""
-    width = draw(st.integers(1, 3))
+    width, share = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     sockets = sorted(draw(st.lists(st.integers(0, draw(st.integers(0, 2))), min_size=3, max_size=6)))
     nodes = []
     for place, socket in enumerate(sockets):
-        units = draw(st.integers(1, 6))
-        free = units * width + (draw(st.integers(0, 8)) if width > 1 else 0)
+        units = share + draw(st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3, -1 if share > 1 else 0]))
+        free = units * width + (draw(st.integers(0, 12)) if width > 1 else 0)
         nodes.append(Node(place, place, 0, free, units, units * width, socket))
     number = draw(st.integers(2, len(nodes)))
-    return nodes, number, draw(st.integers(number, sum(sorted(node.units for node in nodes)[-number:]))), width
+    return nodes, number, number * share + draw(st.integers(0, number - 1)), width
+
+
+def sockets_of_which_two_have_equal_free_cpus() -> list[Node]:
+    """And not equal whole cores."""
+    have = [(4, 2, 0), (12, 3, 1), (12, 6, 2), (14, 6, 3), (10, 3, 3), (8, 4, 3)]
+    return [Node(place, place, 0, free, units, 2 * units, socket) for place, (free, units, socket) in enumerate(have)]
 
 
 @given(any_nodes(), st.booleans())
-@settings(max_examples=800, deadline=None)
+@example((sockets_of_which_two_have_equal_free_cpus(), 4, 14, 2), False)
+@example((sockets_of_which_two_have_equal_free_cpus(), 4, 14, 2), True)
+@settings(max_examples=500, deadline=None)
 def test_shares_are_the_best_whatever_the_nodes_have(case: tuple[list[Node], int, int, int], even: bool) -> None:
     nodes, number, units, width = case
     ways = list(all_ways([node.units for node in nodes], number, units, even))
@@ -164,11 +172,11 @@ def test_shares_are_the_best_whatever_the_nodes_have(case: tuple[list[Node], int
     assert tuple(shares.get(node.place, 0) for node in nodes) == min(ways, key=key)
 
 
-@pytest.mark.parametrize("even", [False, True])
-def test_many_nodes_and_none_like_the_other_get_an_answer(even: bool) -> None:
-    """Far more sets than are looked at: 24 of 48 nodes, one in each socket, whole cores not where free CPUs are."""
+@pytest.mark.parametrize(("even", "in_a_socket"), [(True, 1), (False, 48)])
+def test_many_nodes_and_none_like_the_other_get_an_answer(even: bool, in_a_socket: int) -> None:
+    """Far more sets than are looked at: 24 of 48 nodes, and whole cores are not where free CPUs are."""
     nodes = [
-        Node(place, place, 0, 40 + place * 7 % 48, 8 + place * 5 % 12, 2 * (8 + place * 5 % 12), place)
+        Node(place, place, 0, 40 + place * 7 % 48, 8 + place * 5 % 12, 2 * (8 + place * 5 % 12), place // in_a_socket)
         for place in range(48)
     ]
     shares = Sharing(nodes, 24, 24 * 8 + 11, 2, even).on_fewest_sockets()

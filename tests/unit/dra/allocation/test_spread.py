@@ -174,7 +174,6 @@ def test_a_machine_of_many_sockets_and_none_like_the_other_gets_an_answer() -> N
     free = topology.online - CPUSet(100 * socket + socket % 7 for socket in range(28))
     machine_ = machine_of(topology)
     got = spread(machine_, free.mask, 120)
-    assert got == spread(machine_, free.mask, 120)
     assert got & ~free.mask == 0
     assert got.bit_count() == 120
     assert spread_quality(machine_, free.mask, got)["sockets"] == 12
