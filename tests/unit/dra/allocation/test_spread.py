@@ -142,6 +142,16 @@ def test_no_choice_of_all_is_better(request_: Request) -> None:
     assert vector(topology, free, ours) == best
 
 
+@given(requests(96))
+@settings(max_examples=100, deadline=None)
+def test_machines_too_big_to_try_everything_get_the_number_out_of_what_is_free(request_: Request) -> None:
+    machine_ = machine_of(request_.topology)
+    cpus = CPUSet.from_mask(spread(machine_, request_.free.mask, request_.count))
+    assert cpus <= request_.free
+    assert len(cpus) == request_.count
+    assert cpus.mask == spread(machine_, request_.free.mask, request_.count)
+
+
 @given(requests(16, most_free=10))
 @settings(max_examples=50, deadline=None)
 def test_quality_says_the_levels_in_their_order(request_: Request) -> None:
