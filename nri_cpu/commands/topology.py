@@ -22,6 +22,7 @@ import json
 import shutil
 import string
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,9 @@ def _drawn(topology: Topology, users: _Users, width: int, paint: Paint | None) -
     if _OTHERS in who.values():
         legend[_OTHERS] = f"{len(users.claims or ()) - len(_LETTERS)} more claims; -o json has them all"
     drawn = render(topology, who, legend, width, numbers=numbers, paint=paint)
-    return "".join(f"{line}\n" for line in (*_said(topology, numbers), "")) + drawn
+    # A list of CPUs may be longer than a line; it is broken anywhere then.
+    said = [line for text in _said(topology, numbers) for line in textwrap.wrap(text, width, break_on_hyphens=False)]
+    return "".join(f"{line}\n" for line in (*said, "")) + drawn
 
 
 def _lettered(claims: tuple[ClaimRecord, ...]) -> Iterator[tuple[ClaimRecord, str]]:
@@ -147,10 +150,17 @@ def _said(topology: Topology, numbers: bool) -> Iterator[str]:
         sum(not group.isdisjoint(node) for group in topology.l3_groups) > 1 for node in topology.nodes.values()
     )
     yield f"{core}; | is between L3 caches." if barred else f"{core}."
+    spans = dict.fromkeys(_nodes_of(topology, group) for group in topology.l3_groups)
+    if shared := [" and ".join(map(str, nodes)) for nodes in spans if len(nodes) > 1]:
+        yield f"NUMA nodes that share an L3 cache: {'; '.join(shared)}."
     if topology.memory_nodes:
         yield f"Memory without CPUs: NUMA nodes {', '.join(map(str, topology.memory_nodes))}."
     if topology.isolated:
         yield f"Isolated by the kernel (isolcpus): CPUs {topology.isolated}."
+
+
+def _nodes_of(topology: Topology, cpus: CPUSet) -> tuple[int, ...]:
+    return tuple(node for node, in_node in topology.nodes.items() if not in_node.isdisjoint(cpus))
 
 
 def _counted(number: int, what: str) -> str:

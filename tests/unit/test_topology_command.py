@@ -96,6 +96,12 @@ def test_a_bar_is_explained_where_there_is_one(topology: Drawer, tmp_path: Path)
     assert "  node 0     0  1  | 2  3\n" in out
 
 
+def test_nodes_that_share_an_l3_are_told(topology: Drawer, tmp_path: Path) -> None:
+    cpus = [Cpu(n, 0, 0, -1, n, n // 2, n // 4) for n in range(8)]
+    topology.host = write_sysfs(tmp_path / "other", Topology.of(cpus))
+    assert "NUMA nodes that share an L3 cache: 0 and 1; 2 and 3.\n" in topology().out
+
+
 def test_claims_and_reserved_cpus_are_drawn_and_told(topology: Drawer) -> None:
     topology.has(CLAIM_A, CLAIM_B, reserved="7")
     out = topology().out
@@ -116,6 +122,9 @@ def test_cpus_off_line_and_isolated_are_marked(topology: Drawer, tmp_path: Path)
     out = topology().out
     assert "0   1   2i  3   4   5   6   7  15x\n" in out
     assert "Isolated by the kernel (isolcpus): CPUs 2,10.\n" in out
+    topology.host = write_sysfs(tmp_path / "wide", machine(cores=200))
+    (topology.host / "sys/devices/system/cpu/isolated").write_text(",".join(map(str, range(0, 200, 2))))
+    assert max(map(len, topology().out.splitlines())) <= 80
     assert "i isolated by the kernel" in out
 
 
