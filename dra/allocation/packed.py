@@ -29,12 +29,16 @@ def packed(machine: Machine, free: int, count: int, options: AllocationOptions) 
     Raises SMTAlignmentError with full physical cores when whole free cores can't give that number. Exact whatever it
     costs; 512 CPUs take less than a millisecond, docs/performance.md has figures.
     """
+    offered = free
     if options.full_physical_cores:
         free = on_whole_cores(machine, free, count)
     if free.bit_count() == count:
         return free
     request = _Request(machine, free, count, options.align_l3, options.full_physical_cores)
-    familiar = classic(machine, free, count, options.align_l3)
+    # The kubelet counts half cores when it orders objects, also where only whole ones may be taken.
+    familiar = classic(machine, offered, count, options.align_l3)
+    if familiar is not None and familiar & ~free:
+        familiar = None
     if familiar is not None and request.is_clearly_best(familiar):
         return familiar
     best = request.best()

@@ -110,13 +110,9 @@ def orders_alike(request: Request, way: Way) -> bool:
     """Whether both take equals in the same order on this machine.
 
     Ours takes them by their lowest CPU and P-cores before E-cores. The kubelet takes sockets, nodes and L3 groups by
-    their number, knows no types, and calls a socket an L3 group where there is none. When only whole cores are taken
-    the fullest object is for ours that with the fewest of them, for the kubelet that with the fewest free CPUs.
+    their number, knows no types, and calls a socket an L3 group where there is none.
     """
     topology = request.topology
-    whole = all(core <= request.free or core.isdisjoint(request.free) for core in topology.cores)
-    if way.options.full_physical_cores and not whole:
-        return False
     if len({cpu.core_type for cpu in topology.cpus.values()}) > 1:
         return False
     if not way.options.align_l3:
