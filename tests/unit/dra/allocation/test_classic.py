@@ -22,6 +22,8 @@ SHARED_NODE = Topology.of(
 # L3 groups of 2, 6 and 4 CPUs on two sockets of 8 and 4; sockets of 4 and 8 CPUs with two nodes each.
 UNEVEN_L3 = Topology.of(Cpu(n, n // 8, 0, -1, n // 2, n // 8, 0 if n < 2 else 1 + n // 8) for n in range(12))
 UNEVEN_SOCKETS = Topology.of(Cpu(n, int(n >= 4), 0, -1, n, n // 2 if n < 4 else 1 + n // 4, n // 4) for n in range(12))
+# One node of two sockets, and one socket of two nodes.
+MIXED = Topology.of(Cpu(n, min(n // 4, 2), 0, -1, n, max(n // 4 - 1, 0), n // 4) for n in range(16))
 SMT4 = Topology.of(Cpu(n, 0, 0, -1, n // 4, 0, 0) for n in range(16))
 
 
@@ -68,6 +70,8 @@ SMT4 = Topology.of(Cpu(n, 0, 0, -1, n // 4, 0, 0) for n in range(16))
         (UNEVEN_SOCKETS, "0-11", 8, True, "0-7"),
         (SMT4, "1-5,8-15", 2, True, "4-5"),
         (SMT4, "2-15", 5, True, "2-6"),
+        (MIXED, "0-15", 3, False, "8-10"),
+        (MIXED, "1-6,9-15", 7, False, "9-15"),
         (SHARED_NODE, "0-31", 9, True, "0-4,16-19"),
         (SHARED_NODE, "1-31", 17, False, "8-16,24-31"),
         (SHARED_NODE, "1-3,6-8,16-30", 13, True, "1-3,6-8,16-19,22-24"),

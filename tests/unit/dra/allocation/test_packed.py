@@ -100,6 +100,25 @@ def test_a_loose_thread_goes_before_a_narrower_core_that_is_whole() -> None:
     assert allocate(of_cores((0, 4), (0, 2)), parse("1-5"), 1) == parse("1")
 
 
+def test_inside_the_best_node_the_kubelets_steps_choose() -> None:
+    # Two whole nodes; the kubelet would take its three CPUs from both. One core has to be broken.
+    node, l3 = {0: 0, 1: 1, 2: 1, 3: 0}, {0: 0, 1: 1, 2: 1, 3: 2}
+    cores = [min(n, 7 - n) for n in range(8)]
+    topology = Topology.of(Cpu(n, node[core], 0, -1, core, node[core], l3[core]) for n, core in enumerate(cores))
+    assert allocate(topology, parse("0-7"), 3) == parse("1-2,5")
+
+
+def test_a_mix_of_types_that_the_kubelet_takes_is_kept_where_none_can_do_without() -> None:
+    # Each L3 has three E-cores and P-cores besides; the first has fewer CPUs free, the kubelet prefers the second.
+    e_cores, l3 = {0, 1, 2, 5, 6, 7}, [0] * 5 + [1] * 7
+    cores = [0, 1, 2, 3, 3, 5, 6, 7, 8, 8, 10, 10]
+    topology = Topology.of(
+        Cpu(n, 0, 0, -1, core, 0, l3[n], CoreType.E_CORE if core in e_cores else CoreType.P_CORE)
+        for n, core in enumerate(cores)
+    )
+    assert allocate(topology, parse("0-7,9-11"), 4) == parse("5-7,9")
+
+
 @pytest.mark.fault("U3")
 def test_what_a_socket_has_comes_from_one_socket() -> None:
     # Two sockets of four NUMA nodes, one of which has lost two CPUs: nodes of 32, 32, 32 and 30 CPUs.
