@@ -4,10 +4,14 @@ import re
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from dra.allocation import AllocationOptions, SMTAlignmentError, allocate
+from dra.allocation.classic import classic
+from dra.allocation.machine import machine_of
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Cpu, Topology
+from tests.unit.dra.allocation.brute_force import Counted
 from tests.unit.dra.allocation.random_machines import Request, requests
 from tests.unit.topology.machines import hybrid, machine, t1
 
@@ -112,3 +116,18 @@ def test_only_whole_cores_are_taken_and_a_refusal_tells_numbers_that_are_not_ref
     assert str(request_.count) in str(refused)
     for count in refused.would_fit:
         assert len(allocate(topology, free, count, FULL_CORES)) == count
+
+
+@given(requests(), st.booleans())
+def test_what_the_kubelet_takes_is_kept_if_it_is_of_whole_cores_and_as_good(request_: Request, align_l3: bool) -> None:
+    topology, free, count = request_.topology, request_.free, request_.count
+    found = classic(machine_of(topology), free.mask, count, align_l3)
+    whole = [core for core in topology.cores if core <= free]
+    if found is None or CPUSet.union(core for core in whole if core <= CPUSet.from_mask(found)).mask != found:
+        return
+    kubelet = CPUSet.from_mask(found)
+    cpus = allocate(topology, free, count, AllocationOptions(align_l3=align_l3, full_physical_cores=True))
+    counted = Counted(topology, free, align_l3)
+    types = [{topology.cpus[cpu].core_type for cpu in each} for each in (cpus, kubelet)]
+    if counted.vector(cpus) == counted.vector(kubelet) and types[0] == types[1]:
+        assert cpus == kubelet
