@@ -184,7 +184,7 @@ class _Request:
         missing: dict[int, int] = {}
         cores = [0] * self._widths[-1][0]
         complete = whole(self._shapes, pool)
-        for shape in self._shapes:
+        for shape in (each for each in self._shapes if len(each.distances) > 1):
             for lead in CPUSet.from_mask(shape.leads & complete):
                 missing[lead] = len(shape.distances) - 1
                 cores[missing[lead]] += 1

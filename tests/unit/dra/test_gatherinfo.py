@@ -42,6 +42,7 @@ def report(text: str) -> Any:
     return document
 
 
+@pytest.mark.fault("F-16")
 def test_the_report_is_this_machine(dra_cpu: DraCpu) -> None:
     done = dra_cpu("gatherinfo", "--stdout", "--checkpoint", "/nowhere/checkpoint.json")
     assert (done.code, done.err) == (0, "")

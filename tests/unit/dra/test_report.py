@@ -140,7 +140,7 @@ driverConfig:
 """  # noqa: E501
 
 
-@pytest.mark.fault("R11", "R14")
+@pytest.mark.fault("A30", "R11", "R14")
 def test_a_report_of_the_other_driver_is_a_machine() -> None:
     report = read_report(THEIRS)
     assert [str(core) for core in report.topology.cores] == ["0-1", "2", "3"]

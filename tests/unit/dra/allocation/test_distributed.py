@@ -29,7 +29,7 @@ def shares(topology: Topology, cpus: CPUSet) -> list[int]:
     return [len(node & cpus) for node in topology.nodes.values()]
 
 
-@pytest.mark.fault("B5")
+@pytest.mark.fault("B5", "F-1")
 @pytest.mark.parametrize(
     ("topology", "free", "count", "numa_nodes", "expected"),
     [

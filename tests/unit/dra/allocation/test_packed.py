@@ -27,7 +27,7 @@ def without_l3(topology: Topology) -> Topology:
         (t1(), "0-15", 2, "0,8"),
         (t1(), "0-15", 3, "0-1,8"),
         pytest.param(t1(), "1-15", 3, "1,8-9", marks=pytest.mark.fault("U6")),
-        pytest.param(t1(offline=[15]), "0-14", 2, "0,8", marks=pytest.mark.fault("R12")),
+        pytest.param(t1(offline=[15]), "0-14", 2, "0,8", marks=pytest.mark.fault("R12", "H3")),
         pytest.param(t1(offline=[15]), "0-14", 1, "7", marks=pytest.mark.fault("R12")),
         pytest.param(t1b(), "3,5,7,11-15", 5, "5,7,12-13,15", marks=pytest.mark.fault("U2", "R13")),
         pytest.param(t2(), "0-3,10-11", 4, "2-3,10-11", marks=pytest.mark.fault("R11")),

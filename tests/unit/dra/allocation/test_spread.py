@@ -142,6 +142,12 @@ def test_no_choice_of_all_is_better(request_: Request) -> None:
     assert vector(topology, free, ours) == best
 
 
+def test_a_core_of_one_thread_is_none_that_is_completed() -> None:
+    cores = [(0,), (1,), (2, 3, 4), (5, 6)]
+    topology = Topology.of(Cpu(cpu, 0, 0, -1, core[0], 0, 0) for core in cores for cpu in core)
+    assert str(CPUSet.from_mask(spread(machine_of(topology), topology.online.mask, 5))) == "0-2,5-6"
+
+
 @given(requests(96))
 @settings(max_examples=100, deadline=None)
 def test_machines_too_big_to_try_everything_get_the_number_out_of_what_is_free(request_: Request) -> None:
