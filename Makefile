@@ -38,7 +38,7 @@ unit: $(VENV)/ready ## unit, property and protocol tests, with coverage
 	hack/nri-runtime build
 	hack/kubelet-allocator build
 	hack/hwloc
-	pytest -n 2 -m 'not node' --cov --cov-report=term:skip-covered tests
+	pytest -n 3 -m 'not node' --cov --cov-report=term:skip-covered tests
 
 test-node: $(VENV)/ready ## tests on the node in a box: real kernel, real containerd
 	pytest -n 2 -m node tests/node
