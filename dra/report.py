@@ -11,7 +11,7 @@
     notes           what could not be read, and why; only if there is something
 
 These are the words of dra-driver-cpu, whose reports are read too, except for the last three. Ours have for each CPU
-also dieID, siblings (a list of CPUs, with itself) and online, for CPUs that are not on line little else; and in
+also dieID, siblings (a list of CPUs, with itself) and online (of a CPU that is not on line only the node is known); in
 cpuDetails possibleCPUs, isolatedCPUs, memoryNodes and pcieRoots. No secret gets in: claims without their preparation.
 """
 
@@ -91,9 +91,7 @@ def _cpus_said(topology: Topology) -> list[dict[str, object]]:
     for number in topology.present:
         cpu = topology.cpus.get(number)
         if cpu is None:
-            said.append(
-                {"cpuID": number, "online": False, "numaNodeID": topology.offline_nodes.get(number, -1)},
-            )
+            said.append(_offline_said(number, topology.offline_nodes.get(number, -1)))
             continue
         others = list(core_of[number] - CPUSet([number]))
         said.append(
@@ -113,6 +111,13 @@ def _cpus_said(topology: Topology) -> list[dict[str, object]]:
             }
         )
     return said
+
+
+def _offline_said(number: int, node: int) -> dict[str, object]:
+    """All keys, since readers may count on them; the kernel tells of the node only."""
+    unknown = dict.fromkeys(("coreID", "socketID", "clusterID", "dieID"), -1)
+    nobody = {"numaNodeCPUSet": "", "sibling": -1, "siblings": "", "coreType": "", "uncoreCacheID": -1}
+    return {"cpuID": number, **unknown, "numaNodeID": node, **nobody, "online": False}
 
 
 def _claim_said(record: ClaimRecord) -> dict[str, object]:
@@ -228,7 +233,7 @@ def _parted_l3(cpus: Iterable[Cpu]) -> list[Cpu]:
 def _check_siblings(topology: Topology, siblings: Mapping[int, CPUSet]) -> None:
     for core in topology.cores:
         for cpu in core:
-            if siblings[cpu] and siblings[cpu] != core:
+            if siblings[cpu] and siblings[cpu] & topology.online | CPUSet([cpu]) != core:
                 raise ReportError(
                     f"siblings of CPU {cpu} is {siblings[cpu]}, but socketID, dieID, clusterID and coreID say {core}"
                 )

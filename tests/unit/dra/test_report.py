@@ -82,7 +82,8 @@ def test_names_are_those_that_others_know() -> None:
 
 def test_cpus_off_line_are_entries_too() -> None:
     entries: Any = report_of(t1(offline=[15]), {})["cpuDetails"]
-    assert entries["cpus"][15] == {"cpuID": 15, "online": False, "numaNodeID": 0}
+    assert entries["cpus"][15] | {"cpuID": 15, "online": False, "numaNodeID": 0, "coreID": -1} == entries["cpus"][15]
+    assert entries["cpus"][15].keys() == entries["cpus"][7].keys()
     assert entries["cpus"][7]["sibling"] == -1
     assert entries["cpus"][7]["siblings"] == "7"
 
@@ -150,6 +151,14 @@ def test_a_report_of_the_other_driver_is_a_machine() -> None:
     assert report.topology.cpus[3].core_type is CoreType.P_CORE
     assert report.topology.online == report.topology.present == CPUSet.parse("0-3")
     assert report.driver_config["reservedCPUs"] == "0"
+
+
+@pytest.mark.fault("R12")
+def test_siblings_may_name_threads_that_are_off_line_and_leave_out_the_cpu_itself() -> None:
+    details: Any = report_of(t1(offline=[15]), {})
+    cpus = details["cpuDetails"]["cpus"]
+    cpus[7]["siblings"], cpus[0]["siblings"] = "7,15", "8"
+    assert read_report(dump(details)).topology == t1(offline=[15])
 
 
 def test_numbers_of_caches_stay_where_they_are_one_caches_only() -> None:
