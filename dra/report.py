@@ -34,7 +34,7 @@ LAYOUT = "v1"
 MAX_REPORT_BYTES = 16 << 20
 # The same in values: 30 a CPU, and as many a claim.
 _MAX_VALUES = 1_000_000
-_LARGEST = 2**31 - 1
+_LARGEST = 10**18 - 1  # the kernel's numbers are unsigned, and sysfs is read up to this
 
 
 class ReportError(ValueError):
