@@ -163,7 +163,7 @@ def read_report(text: str) -> Report:
 
     Raises ReportError for everything else that is not as above.
     """
-    from dra import plain_yaml
+    from nri_cpu import plain_yaml
 
     if len(text) > MAX_REPORT_BYTES:
         raise ReportError(f"is larger than {MAX_REPORT_BYTES} characters: no report of a node")

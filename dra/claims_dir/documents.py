@@ -10,8 +10,8 @@ import os
 import stat
 from pathlib import Path
 
-from dra import plain_yaml
 from dra.claims import ClaimError
+from nri_cpu import plain_yaml
 
 # A claim has some 3 KiB, and etcd takes no object above 1.5 MiB; the file is read for each call of the kubelet.
 FILE_LIMIT = 1 << 20

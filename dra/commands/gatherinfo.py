@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from dra import plain_yaml
 from dra.commands.errors import CommandError
 from dra.commands.node import Devices, devices_of
 from dra.report import report_of
+from nri_cpu import plain_yaml
 from nri_cpu.checkpoint.boot import boot_id
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
 from nri_cpu.checkpoint.files import read_checkpoint, read_owners

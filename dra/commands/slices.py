@@ -7,10 +7,10 @@ import json
 import sys
 from collections.abc import Mapping
 
-from dra import plain_yaml
 from dra.commands.node import devices_of, node_of
 from dra.commands.settings import machine_of, topology_of
 from dra.slices.objects import check, slices_of
+from nri_cpu import plain_yaml
 from nri_cpu.command import emit
 
 

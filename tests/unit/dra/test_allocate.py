@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from dra.allocation import AllocationOptions, Strategy, allocate
 from dra.commands.requests import MAX_LINE
-from dra.plain_yaml import dump
 from dra.report import report_of
 from nri_cpu.cpuset import CPUSet
+from nri_cpu.plain_yaml import dump
 from tests.unit.dra.command import Done, DraCpu
 from tests.unit.topology.machines import box, machine, t1, write_sysfs
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dra.commands import gatherinfo
-from dra.plain_yaml import parse
 from dra.report import read_report
 from nri_cpu import __version__
 from nri_cpu.checkpoint.codec import checkpoint_to_bytes, owners_to_bytes
 from nri_cpu.cpuset import CPUSet
+from nri_cpu.plain_yaml import parse
 from nri_cpu.topology import Cpu, Topology
 from tests.unit.checkpoint.samples import BOOT, CHECKPOINT, OWNERS, SECRET_A, SECRET_B, UID_A, UID_B
 from tests.unit.dra.command import DraCpu

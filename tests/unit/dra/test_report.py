@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra.plain_yaml import PlainYamlError, dump, parse
 from dra.report import MAX_REPORT_BYTES, ReportError, read_report, report_of
 from nri_cpu.checkpoint.model import ClaimRecord, DeviceAllocation, Owner
 from nri_cpu.cpuset import CPUSet
+from nri_cpu.plain_yaml import PlainYamlError, dump, parse
 from nri_cpu.topology import CoreType, Cpu, Topology
 from tests.unit.topology.machines import box, hybrid, machine, t1, t2
 
