@@ -10,28 +10,20 @@ import pytest
 import yaml
 
 from dra.allocation import AllocationError, AllocationOptions, allocate
+from dra.allocation.sets import MOST_SETS
 from dra.cpu_config import API_VERSION, merge, node_default, parse_cpu_config
+from dra.devices import DRIVER, individual_devices
+from dra.report import read_report
 from hack.faults import ROOT
 from nri_cpu import config
 from nri_cpu.cpuset import EMPTY, CPUSet
-from nri_cpu.topology import Cpu, Topology
 from tests.kubelet_allocator.compare import Difference, held_against
 from tests.kubelet_allocator.driver import LIMIT, Kubelet
+from tests.kubelet_allocator.page_machines import MACHINES, REPORTS, report_path
 from tests.kubelet_allocator.ways import WAYS, Way
-from tests.unit.topology.machines import box, hybrid, machine, t1, t1b, t2
+from tests.unit.topology.machines import box
 
 PAGE = (ROOT / "docs/choosing-cpus.md").read_text("utf-8")
-MACHINES = {
-    "T1": t1(),
-    "T1, CPU 15 off line": t1([15]),
-    "T1b": t1b(),
-    "side by side": Topology.of(Cpu(n, 0, 0, -1, n // 2, 0, 0) for n in range(16)),
-    "T2": t2(),
-    "four small nodes": box(),
-    "four nodes": machine(sockets=2, nodes=2, cores=8, threads=2),
-    "hybrid": hybrid(),
-    "SMT4, CPU 15 off line": Topology.of(Cpu(n, 0, 0, -1, n // 4, 0, 0) for n in range(15)),
-}
 # Of the example that the text below the table explains.
 RESERVED = {Difference.ENDLESS: CPUSet([0, 4, 8, 12])}
 # Seconds after which the kubelet's allocator is taken to have no end: a thousand times what it takes on such machines.
@@ -45,10 +37,10 @@ def table(first_header: str) -> list[list[str]]:
 
 
 def options(cell: str) -> AllocationOptions:
-    """Options as the page writes them."""
-    if not cell:
-        return AllocationOptions()
+    """Options as the page writes them; without any of them the words of the cell are for people."""
     keys = yaml.safe_load("\n".join(re.findall(r"`([^`]+)`", cell)))
+    if not keys:
+        return AllocationOptions()
     return parse_cpu_config({"apiVersion": API_VERSION, "cpuConfig": keys}, "page").options()
 
 
@@ -75,6 +67,14 @@ def test_the_page_describes_every_machine_and_no_other() -> None:
     assert [row[0] for row in table("name")] == list(MACHINES)
 
 
+def test_every_machine_has_a_report_that_the_page_links_and_there_is_no_other() -> None:
+    for name, _, link in table("name"):
+        path = report_path(name)
+        assert link == f"[{path.name}](machines/{path.name})"
+        assert read_report(path.read_text("utf-8")).topology == MACHINES[name], path
+    assert {path.name for path in REPORTS.iterdir()} == {report_path(name).name for name in MACHINES}
+
+
 def test_the_page_has_every_way_with_both_names_of_its_options() -> None:
     assert [row[0] for row in table("here called")] == [way.name for way in WAYS]
     for way, (_, ours, kubelets) in zip(WAYS, table("here called"), strict=True):
@@ -85,6 +85,10 @@ def test_the_page_has_every_way_with_both_names_of_its_options() -> None:
 @pytest.mark.parametrize(("name", "free", "count", "how", "answer"), table("machine"))
 def test_every_example_is_what_is_answered(name: str, free: str, count: str, how: str, answer: str) -> None:
     assert str(allocate(MACHINES[name], CPUSet.parse(free), int(count), options(how))) == answer
+
+
+def test_the_page_names_the_limit_of_a_search() -> None:
+    assert f"no more than {MOST_SETS:,} sets" in PAGE
 
 
 def test_the_page_names_the_version_that_is_asked() -> None:
@@ -123,7 +127,7 @@ def blocks() -> list[Any]:
 
 
 def test_the_examples_of_options_are_ones_and_are_merged_to_what_the_page_says() -> None:
-    file, device_class, claim = blocks()
+    file, device_class, claim, _ = blocks()
     default = node_default(config.parse(yaml.safe_dump(file), "page"))
     found = [default]
     for spec in (device_class["spec"], claim["spec"]["devices"]):
@@ -133,6 +137,16 @@ def test_the_examples_of_options_are_ones_and_are_merged_to_what_the_page_says()
     assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == device_class["metadata"]["name"]
     merged = merge(found).options()
     assert (merged.strategy, merged.numa_nodes, merged.full_physical_cores) == ("distributed", 2, True)
+
+
+def test_the_example_of_p_cores_asks_for_an_attribute_that_devices_have() -> None:
+    *_, claim = blocks()
+    (request,) = claim["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == DRIVER
+    ((selector,),) = [selector.values() for selector in request["exactly"]["selectors"]]
+    driver, name, value = re.findall(r'^device\.attributes\["(.+)"\]\.(\w+) == "(.+)"$', selector["expression"])[0]
+    devices = individual_devices(MACHINES["hybrid"], MACHINES["hybrid"].online)
+    assert sum(device.attributes[f"{driver}/{name}"] == value for device in devices) == request["exactly"]["count"]
 
 
 def test_every_key_is_on_the_page_and_no_other() -> None:

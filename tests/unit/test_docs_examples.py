@@ -11,19 +11,21 @@ import yaml
 
 from dra import cli as dra_cli
 from dra.claims import parse_claim
+from dra.devices import CAPACITY, grouped_devices, individual_devices
 from hack.faults import ROOT
 from nri_cpu import cli as nri_cli
 from nri_cpu import config
 from nri_cpu.checkpoint import cdi, codec, envelope
+from tests.unit.topology.machines import box
 
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
-def example(page: str, heading: str, language: str) -> str:
-    """The first fenced block of that language under the heading."""
+def example(page: str, heading: str, language: str, at: int = 0) -> str:
+    """A fenced block of that language under the heading; the first one is 0."""
     under = (ROOT / page).read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return next(match[2] for match in _BLOCK.finditer(under) if match[1] == language)
+    return [match[2] for match in _BLOCK.finditer(under) if match[1] == language][at]
 
 
 def test_the_envelope_has_the_fields_of_its_example() -> None:
@@ -73,6 +75,28 @@ def test_the_claim_of_the_readme_asks_for_our_capacity_and_its_pod_uses_it() -> 
     ((name, uses),) = [(uses["name"], uses["resourceClaimName"]) for uses in pod["spec"]["resourceClaims"]]
     assert uses == claim["metadata"]["name"]
     assert [used["name"] for used in pod["spec"]["containers"][0]["resources"]["claims"]] == [name]
+
+
+def test_the_pod_of_the_page_on_changing_over_uses_its_template() -> None:
+    (before,) = yaml.safe_load_all(example("docs/from-cpu-manager.md", "A pod, before and after", "yaml"))
+    template, after = yaml.safe_load_all(example("docs/from-cpu-manager.md", "A pod, before and after", "yaml", 1))
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    (old,), (new,) = before["spec"]["containers"], after["spec"]["containers"]
+    count = request["exactly"]["capacity"]["requests"][CAPACITY]
+    assert old["resources"]["requests"] == old["resources"]["limits"] == new["resources"]["requests"]
+    assert new["resources"]["requests"]["cpu"] == count
+    assert "cpu" not in new["resources"]["limits"]
+    ((name, uses),) = [(one["name"], one["resourceClaimTemplateName"]) for one in after["spec"]["resourceClaims"]]
+    assert uses == template["metadata"]["name"]
+    assert [used["name"] for used in new["resources"]["claims"]] == [name]
+
+
+def test_the_claim_that_matches_cpus_with_a_device_matches_by_an_attribute_of_ours() -> None:
+    claim = yaml.safe_load(example("docs/from-cpu-manager.md", "Near a device", "yaml"))["spec"]["devices"]
+    (constraint,) = claim["constraints"]
+    assert constraint["requests"] == [request["name"] for request in claim["requests"]]
+    for devices in (grouped_devices(box(), box().online), individual_devices(box(), box().online)):
+        assert all(constraint["matchAttribute"] in device.attributes for device in devices)
 
 
 def test_every_key_of_the_configuration_is_on_the_page_and_no_other() -> None:
