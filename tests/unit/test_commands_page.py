@@ -1,4 +1,4 @@
-"""What docs/commands.md shows is what the commands print, on the machine of its examples."""
+"""What the pages show of commands is what these print, on the machine of the examples."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import CPUSet
 from tests.unit.topology.machines import box, write_sysfs
 
-PAGE = (ROOT / "docs/commands.md").read_text("utf-8")
+PAGE = "docs/commands.md"
+PAGES = (PAGE, "docs/choosing-cpus.md", "README.md")
+OURS = {"nri-cpu": nri_cli.main, "dra-cpu": dra_cli.main}
 
 
-def shown() -> Iterator[tuple[str, str]]:
-    """Each command of the page with what stands below it; without those whose output tells of time and place."""
-    for block in re.findall(r"^```console\n(.*?)^```$", PAGE, re.M | re.S):
+def shown(page: str) -> Iterator[tuple[str, str]]:
+    """Each command of ours on the page with what stands below it; without those whose output tells of time and place,
+    and lines of a shell."""
+    for block in re.findall(r"^```console\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.M | re.S):
         for entry in re.split(r"^\$ ", block, flags=re.M)[1:]:
             called, _, printed = entry.partition("\n")
-            if called.split()[0] != "cat" and "gatherinfo" not in called:
+            if called.split()[0] in OURS and "gatherinfo" not in called and "|" not in called:
                 yield called, printed
 
 
@@ -48,8 +51,9 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(command, "CONFIG", tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text(f"checkpoint: {tmp_path / 'checkpoint.json'}\n")
     (tmp_path / "checkpoint.json").write_bytes(checkpoint_to_bytes(the_claims(), "boot"))
-    (requests,) = re.findall(r"^\$ cat requests\n(.*?)^\$", PAGE, re.M | re.S)
+    (requests,) = re.findall(r"^\$ cat requests\n(.*?)^\$", (ROOT / PAGE).read_text("utf-8"), re.M | re.S)
     (tmp_path / "requests").write_text(requests)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(tmp_path)
     yield
     logger.remove()
@@ -57,7 +61,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_page_has_an_example_of_each_command() -> None:
-    assert {" ".join(called.split()[:2]) for called, _ in shown()} == {
+    assert {" ".join(called.split()[:2]) for called, _ in shown(PAGE)} == {
         "nri-cpu topology",
         "dra-cpu slices",
         "dra-cpu allocate",
@@ -65,10 +69,12 @@ def test_the_page_has_an_example_of_each_command() -> None:
 
 
 @pytest.mark.usefixtures("example")
-@pytest.mark.parametrize(("called", "printed"), list(shown()), ids=[called for called, _ in shown()])
+@pytest.mark.parametrize(
+    ("called", "printed"), [pytest.param(*one, id=f"{page}: {one[0]}") for page in PAGES for one in shown(page)]
+)
 def test_a_command_prints_what_the_page_shows(called: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, *arguments = shlex.split(called)
-    {"nri-cpu": nri_cli.main, "dra-cpu": dra_cli.main}[name](arguments)
+    OURS[name](arguments)
     out, err = capsys.readouterr()
     time = r'"ns": \d+'
     assert re.sub(time, "", err + out) == re.sub(time, "", printed)
