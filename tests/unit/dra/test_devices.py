@@ -80,7 +80,7 @@ def test_a_grouped_device_has_the_documented_attributes_and_capacity() -> None:
     )
 
 
-@pytest.mark.fault("A29")
+@pytest.mark.fault("A29", "F-2")
 def test_a_socket_device_has_the_documented_attributes_and_no_numa_node() -> None:
     devices = grouped_devices(box(), ALL - CPUSet([4]), GroupBy.SOCKET)
     assert [device.name for device in devices] == ["cpudevsocket000", "cpudevsocket001"]
@@ -167,6 +167,15 @@ def test_pcie_roots_are_those_near_any_cpu_of_the_device() -> None:
     every = ("pci0000:00", "pci0000:40", "pci0000:80")
     assert pcie_roots(topology, ALL, DeviceMode.GROUPED, GroupBy.MACHINE) == {"cpudevmachine": every}
     assert pcie_roots(topology, ALL, DeviceMode.INDIVIDUAL)["cpudev012"] == ("pci0000:80",)
+
+
+def test_what_is_reserved_does_not_change_the_pcie_roots_of_a_group() -> None:
+    topology = roots(t2(), {"pci0000:00": "0", "pci0000:40": "1-3", "pci0000:80": "4-7,12-15"})
+    for group_by in GroupBy:
+        everything = pcie_roots(topology, ALL, DeviceMode.GROUPED, group_by)
+        for reserved in ("0", "0-2,8", "0,4"):
+            left = ALL - CPUSet.parse(reserved)
+            assert pcie_roots(topology, left, DeviceMode.GROUPED, group_by) == everything
 
 
 def test_without_pcie_roots_near_it_or_without_being_asked_a_device_has_no_such_attribute() -> None:

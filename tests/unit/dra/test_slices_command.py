@@ -80,6 +80,7 @@ def test_many_devices_are_many_documents(dra_cpu: DraCpu, tmp_path: Path) -> Non
     assert [len(one["spec"]["devices"]) for one in found] == [128, 72]
 
 
+@pytest.mark.fault("F-6")
 def test_the_node_allocatable_mapping_is_there_when_it_is_switched_on(dra_cpu: DraCpu) -> None:
     assert "nodeAllocatableResources" not in dra_cpu("slices").out
     dra_cpu.config.write_text("publishNodeAllocatableResourceMapping: true\n")
