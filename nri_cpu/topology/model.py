@@ -52,7 +52,8 @@ class Topology:
 
     `l3_groups`: the CPUs of each L3 cache, which may be those of several NUMA nodes (sub-NUMA clustering, fake nodes);
     CPUs of one NUMA node that have no L3 are one group. `nodes`: NUMA nodes that have online CPUs; `memory_nodes`:
-    those that have memory and no online CPU. `present`: CPUs that are plugged in; `possible`: those that ever can be.
+    those that have memory and no online CPU; `memoryless_nodes`: those of `nodes` that have no memory, as far as the
+    kernel tells. `present`: CPUs that are plugged in; `possible`: those that ever can be.
     `isolated`: those that the kernel's scheduler leaves alone (isolcpus). `offline_nodes`: NUMA node of CPUs that are
     present and not on line, for those of which the kernel tells. `pcie_roots`: CPUs local to each PCIe root bus, by its
     name (pci0000:00), on line or not. These are what firmware says of devices; where CPUs are, only `cpus` says
@@ -71,6 +72,7 @@ class Topology:
     isolated: CPUSet = EMPTY
     dies: tuple[CPUSet, ...] = ()
     memory_nodes: tuple[int, ...] = ()
+    memoryless_nodes: tuple[int, ...] = ()
     pcie_roots: Mapping[str, CPUSet] = field(default_factory=dict)
 
     @classmethod
@@ -83,9 +85,11 @@ class Topology:
         possible: CPUSet = EMPTY,
         isolated: CPUSet = EMPTY,
         memory_nodes: Iterable[int] = (),
+        memoryless_nodes: Iterable[int] = (),
         pcie_roots: Mapping[str, CPUSet] | None = None,
     ) -> Topology:
-        """The topology of these online CPUs; `present` may leave them out, `possible` those that are present."""
+        """The topology of these online CPUs; `present` may leave them out, `possible` those that are present. Of
+        `memory_nodes` those with online CPUs are passed over, of `memoryless_nodes` those without."""
         by_id = {cpu.id: cpu for cpu in sorted(cpus, key=lambda cpu: cpu.id)}
         online = CPUSet(by_id)
 
@@ -109,6 +113,7 @@ class Topology:
             isolated=isolated,
             dies=grouped(lambda cpu: (cpu.socket, cpu.die)),
             memory_nodes=tuple(sorted(set(memory_nodes) - set(nodes))),
+            memoryless_nodes=tuple(sorted(set(memoryless_nodes) & set(nodes))),
             pcie_roots=_ordered(pcie_roots or {}),
         )
 

@@ -16,14 +16,17 @@ class Oddities:
         self._found: dict[str, dict[int | str, None]] = {}
 
     def note(self, kind: str, which: int | str) -> None:
-        """`kind`: a sentence with {} in the place of the CPUs, or names, that it is about; `which` is one of them."""
+        """Remember one CPU, or name, that is odd in this way. `kind`: a sentence with {} in the place of all of them,
+        which are either CPUs or names."""
         self._found.setdefault(kind, {})[which] = None
 
     def note_all(self, kind: str, cpus: Iterable[int]) -> None:
+        """The same for several CPUs; of none nothing is told."""
         for cpu in cpus:
             self.note(kind, cpu)
 
     def tell(self) -> None:
+        """Log a line for each kind, in the order in which they were found."""
         if not self._found:
             return
         from loguru import logger  # 30 ms, which commands on a machine without oddities do without

@@ -64,6 +64,7 @@ def _read(sysfs: Sysfs, root: Path, oddities: Oddities) -> Topology:
         possible=possible,
         isolated=isolated & present,
         memory_nodes=nodes.memory,
+        memoryless_nodes=nodes.memoryless,
         pcie_roots=pcie_roots(sysfs, present, oddities),
     )
 

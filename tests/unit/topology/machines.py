@@ -144,7 +144,8 @@ def _node_files(topology: Topology) -> dict[str, str]:
         home = f"/sys/devices/system/node/node{node}"
         files[f"{home}/cpulist"] = f"{cpus}\n"
         files[f"{home}/cpumap"] = f"{mask_text(cpus)}\n"
-        files[f"{home}/meminfo"] = f"Node {node} MemTotal:       1048576 kB\nNode {node} MemFree:  1000 kB\n"
+        total = 0 if node in topology.memoryless_nodes else 1048576
+        files[f"{home}/meminfo"] = f"Node {node} MemTotal:       {total} kB\nNode {node} MemFree:  0 kB\n"
     return files
 
 

@@ -17,7 +17,7 @@ _WIDTHS = st.sampled_from([1, 1, 2, 2, 4, 8])
 @st.composite
 def topologies(draw: st.DrawFn, highest: int = 8191) -> Topology:
     """1-4 sockets of 1-2 dies of 1-2 clusters of 1-3 cores of 1-8 threads, with CPU ids up to `highest` in any order,
-    cores of any node and any L3 or none, of any type; some CPUs off line, some nodes with memory only."""
+    cores of any node and any L3 or none, of any type; some CPUs off line, some nodes with memory only or CPUs only."""
     cores = [core for core in _cores(draw) for _ in range(draw(_WIDTHS))]
     ids = draw(st.lists(st.integers(0, highest), min_size=len(cores), max_size=len(cores), unique=True))
     cpus = [Cpu(cpu, *core) for cpu, core in zip(ids, cores, strict=True)]
@@ -33,6 +33,7 @@ def topologies(draw: st.DrawFn, highest: int = 8191) -> Topology:
         possible=present | CPUSet(draw(st.sets(st.integers(0, highest), max_size=5))),
         isolated=draw(some),
         memory_nodes=draw(st.sets(st.integers(200, 300), max_size=3)),
+        memoryless_nodes=draw(st.sets(st.sampled_from(sorted({cpu.numa_node for cpu in cpus})))),
         pcie_roots=draw(st.dictionaries(st.from_regex(r"\Apci[0-9a-f]{4,8}:[0-9a-f]{2}\Z"), some, max_size=3)),
     )
 

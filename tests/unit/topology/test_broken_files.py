@@ -16,7 +16,8 @@ import pytest
 from loguru import logger
 
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.topology import Topology, TopologyError, read_online, read_topology
+from nri_cpu.topology import Overlay, Topology, TopologyError, read_online, read_topology
+from nri_cpu.topology.oddities import Oddities
 from tests.unit.topology.machines import machine, write_sysfs
 
 CPU = "sys/devices/system/cpu"
@@ -33,6 +34,7 @@ FILES = [
     *(f"{CPU}/cpu1/topology/{name}" for name in ("core_cpus_list", "core_cpus", "thread_siblings_list")),
     *(f"{CPU}/cpu0/cache/index3/{name}" for name in ("level", "id", "shared_cpu_list", "shared_cpu_map")),
     *(f"{NODE}/node{node}/{name}" for node in (0, 9) for name in ("cpulist", "cpumap", "meminfo")),
+    *(f"{NODE}/{name}" for name in ("has_memory", "has_normal_memory", "online")),
     "sys/devices/cpu_core/cpus",
     "sys/devices/pci0000:00/pci_bus/0000:00/cpulistaffinity",
     "sys/devices/pci0000:00/pci_bus/0000:00/cpuaffinity",
@@ -206,7 +208,32 @@ def test_directories_of_thousands_of_cpus_that_are_not_there_cost_nothing(tmp_pa
     assert read_online(tmp_path) == read_topology(tmp_path).online == small().online
 
 
+def test_memory_that_can_not_be_understood_is_told(tmp_path: Path, log: list[str]) -> None:
+    root = written(tmp_path, small())
+    (root / NODE / "node9/meminfo").write_text("Node 9 MemTotal: many kB\n")
+    assert read_topology(root).memory_nodes == ()
+    assert log == ["topology: no size of memory in meminfo of node9"]
+
+
 # Lists that contradict each other
+
+
+def test_thousands_of_nodes_that_all_list_all_cpus_are_one_look_each(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int | str] = []
+    note = Oddities.note
+
+    def counted(oddities: Oddities, kind: str, which: int | str) -> None:
+        noted.append(which)
+        note(oddities, kind, which)
+
+    monkeypatch.setattr(Oddities, "note", counted)
+    files = {f"/{NODE}/node{node}/cpulist": "0-511" for node in range(4096)}
+    topology = read_topology(Path("/nowhere"), Overlay.of(files | {f"/{CPU}/online": "0-511"}))
+    assert topology.nodes == {0: CPUSet(range(512))}
+    assert "topology: several NUMA nodes, the lowest counts, for CPUs 0-511" in log
+    assert len(noted) < 10_000
 
 
 def told(root: Path, **texts: str) -> Path:

@@ -71,13 +71,15 @@ def test_possible_cpus_are_at_least_those_that_are_present() -> None:
     assert Topology.of([], CPUSet([0]), possible=CPUSet([3])).possible == CPUSet([0, 3])
 
 
-def test_nodes_with_cpus_are_no_memory_nodes_and_mappings_are_in_order() -> None:
+def test_nodes_have_cpus_or_memory_or_both_and_mappings_are_in_order() -> None:
     topology = Topology.of(
-        [Cpu(0, 0, -1, -1, 0, 1, None)],
+        [Cpu(n, 0, -1, -1, n, node, None) for n, node in enumerate((1, 9, 4))],
         memory_nodes=[2, 1, 0],
+        memoryless_nodes=[9, 8, 4],
         pcie_roots={"pci0000:80": CPUSet([0]), "pci0000:00": CPUSet()},
     )
     assert topology.memory_nodes == (0, 2)
+    assert topology.memoryless_nodes == (4, 9)
     assert list(topology.pcie_roots) == ["pci0000:00", "pci0000:80"]
 
 

@@ -137,21 +137,69 @@ def test_cpus_that_are_not_there_are_on_no_node() -> None:
     assert read(files) == t2()
 
 
+SOME, NONE = "Node 1 MemTotal:       66322432 kB\n", "Node 1 MemTotal:              0 kB\n"
+NODES = "/sys/devices/system/node"
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "some", "none"),
     [
-        ("Node 5 MemTotal:       66322432 kB\n", (5,)),
-        ("Node 5 MemTotal:              0 kB\n", ()),
-        ("Node 5 MemFree:  1 kB\nNode 5 MemTotal: 7 kB\n", (5,)),
-        ("MemTotal: x kB", ()),
-        ("", ()),
-        ("\0", ()),
+        (SOME, True, False),
+        (NONE, False, True),
+        ("Node 1 MemFree:  1 kB\nNode 1 MemTotal: 7 kB\n", True, False),
+        ("MemTotal: x kB", False, False),
+        ("", False, False),
+        ("\0", False, False),
+        (None, False, False),
     ],
 )
-def test_a_node_without_cpus_counts_when_it_has_memory(text: str, expected: tuple[int, ...]) -> None:
-    files = sysfs_files(t2()) | {node(5, "cpulist"): "\n", node(5, "meminfo"): text}
-    assert read(files).memory_nodes == expected
-    assert read(files).nodes == t2().nodes
+def test_a_node_has_memory_or_none_or_it_is_not_known(text: str | None, some: bool, none: bool) -> None:
+    files = changed(sysfs_files(t2()), "node1/meminfo", text) | {node(5, "cpulist"): "\n"}
+    if text is not None:
+        files[node(5, "meminfo")] = text
+    topology = read(files)
+    assert topology.memory_nodes == ((5,) if some else ())  # which has no CPUs
+    assert topology.memoryless_nodes == ((1,) if none else ())  # which has some
+    assert topology.nodes == t2().nodes
+
+
+@pytest.mark.parametrize("name", ["has_memory", "has_normal_memory"])
+@pytest.mark.parametrize("text", ["x", "", None])
+def test_without_a_nodes_own_word_the_kernels_list_tells(name: str, text: str | None) -> None:
+    files = changed(sysfs_files(t2()), "/meminfo", text) | {node(5, "cpulist"): "", node(6, "cpulist"): ""}
+    topology = read(files | {f"{NODES}/{name}": "0,5\n"})
+    assert topology.memory_nodes == (5,)
+    assert topology.memoryless_nodes == (1,)
+
+
+def test_a_nodes_own_word_counts_more_than_a_list() -> None:
+    files = sysfs_files(t2()) | {node(0, "meminfo"): NONE, node(5, "cpulist"): "", node(5, "meminfo"): SOME}
+    topology = read(files | {f"{NODES}/has_memory": "0\n"})
+    assert topology.memory_nodes == (5,)
+    assert topology.memoryless_nodes == (0,)
+
+
+@pytest.mark.parametrize("text", ["", "x", "\n", "99999"])
+def test_the_older_list_tells_where_the_newer_one_can_not_be_understood(text: str) -> None:
+    files = changed(sysfs_files(t2()), "/meminfo", None)
+    topology = read(files | {f"{NODES}/has_memory": text, f"{NODES}/has_normal_memory": "1\n"})
+    assert topology.memoryless_nodes == (0,)
+    assert read(files | {f"{NODES}/has_memory": text}).memoryless_nodes == ()
+
+
+def test_of_the_memory_of_a_node_that_an_overlay_adds_nothing_is_known() -> None:
+    # What a machine that hides its nodes says of itself: one node.
+    files = changed(sysfs_files(t2()), "/meminfo", None)
+    topology = read(files | {f"{NODES}/has_memory": "0\n", f"{NODES}/online": "0\n"})
+    assert list(topology.nodes) == [0, 1]
+    assert topology.memoryless_nodes == ()
+
+
+def test_cpus_without_a_node_say_nothing_of_the_memory_of_node_0() -> None:
+    files = {path: text for path, text in sysfs_files(t2()).items() if "/node" not in path}
+    topology = read(files | {f"{NODES}/has_memory": "1\n"})
+    assert topology.nodes == {0: CPUSet(range(16))}
+    assert topology.memoryless_nodes == ()
 
 
 @pytest.mark.fault("H1")
