@@ -66,13 +66,18 @@ def devices_of(
     """The devices of a node that is configured so; an empty group is none. `group_by` counts in grouped mode only.
 
     `allocatable`: CPUs that claims may have; `pcie_roots`: with the list attribute of the PCIe roots near a device's
-    CPUs, which takes the feature gate DRAListTypeAttributes.
+    CPUs, which takes the feature gate DRAListTypeAttributes. Near a group is what is near any of its CPUs on line:
+    what is reserved must not change where a device is.
     """
     if mode is DeviceMode.INDIVIDUAL:
         devices = individual_devices(topology, allocatable)
+        places = {device.name: device.cpus for device in devices}
     else:
         devices = grouped_devices(topology, allocatable, group_by)
-    return tuple(_with_pcie_roots(topology, device) for device in devices) if pcie_roots else devices
+        places = {name: cpus for name, cpus, _ in _groups(topology, group_by)}
+    if not pcie_roots:
+        return devices
+    return tuple(_with_pcie_roots(topology, device, places[device.name]) for device in devices)
 
 
 def every_device(topology: Topology, allocatable: CPUSet) -> Mapping[str, Device]:
@@ -193,9 +198,9 @@ def _numa_attributes(node: int) -> dict[str, AttributeValue]:
     return {"resource.kubernetes.io/numaNode": node, f"{DRIVER}/numaNodeID": node, "dra.net/numaNode": node}
 
 
-def _with_pcie_roots(topology: Topology, device: Device) -> Device:
-    """The device with the roots that are near any of its CPUs, the first by name where there are too many."""
-    near = tuple(root for root, cpus in topology.pcie_roots.items() if not cpus.isdisjoint(device.cpus))
+def _with_pcie_roots(topology: Topology, device: Device, place: CPUSet) -> Device:
+    """The device with the roots that are near any CPU of `place`, the first by name where there are too many."""
+    near = tuple(root for root, cpus in topology.pcie_roots.items() if not cpus.isdisjoint(place))
     if not near:
         return device  # an empty list is no value
     room = MAX_VALUES - len(device.attributes)
