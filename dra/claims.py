@@ -176,17 +176,26 @@ def _result(result: Mapping[str, object], path: str) -> Result:
     admin = result.get("adminAccess")
     if not isinstance(admin, bool | None):
         raise ClaimError(f"{path}.adminAccess is {_kind(admin)}, not true or false")
-    consumed = _object(_given(result.get("consumedCapacity")), f"{path}.consumedCapacity")
+    pool, device = _text(result.get("pool"), f"{path}.pool"), _text(result.get("device"), f"{path}.device")
+    try:
+        consumed_cpus = _consumed_cpus(result, path)
+    except ClaimError as error:
+        raise ClaimError(f"device {printable(device, NAME_LIMIT)}: {error}") from None
     return Result(
         request=request,
-        pool=_text(result.get("pool"), f"{path}.pool"),
-        device=_text(result.get("device"), f"{path}.device"),
+        pool=pool,
+        device=device,
         share_id=None if share_id is None else str(share_id),
-        consumed_cpus=_cpus(consumed[CAPACITY], f"{path}.consumedCapacity[{CAPACITY}]")
-        if CAPACITY in consumed
-        else None,
+        consumed_cpus=consumed_cpus,
         admin_access=bool(admin),
     )
+
+
+def _consumed_cpus(result: Mapping[str, object], path: str) -> int | None:
+    """The capacity that was taken of the device, None where the result names none."""
+    path = f"{path}.consumedCapacity"
+    consumed = _object(_given(result.get("consumedCapacity")), path)
+    return _cpus(consumed[CAPACITY], f"{path}[{CAPACITY}]") if CAPACITY in consumed else None
 
 
 def _configs(devices: Mapping[str, object]) -> tuple[OpaqueConfig, ...]:

@@ -221,13 +221,26 @@ def test_a_wrong_field_is_named(change: Any, path: str) -> None:
         ("shareID", "x/../y", "'x/../y' is no UUID"),
         ("shareID", 5, "is a number"),
         ("adminAccess", "true", "is a string, not true or false"),
-        ("consumedCapacity", [1], "is a list, not an object"),
     ],
 )
 def test_a_wrong_field_of_a_result_is_named(key: str, value: object, message: str) -> None:
     with pytest.raises(ClaimError) as caught:
         parse_claim(manifest(result(), result() | {key: value}), UID)
     assert str(caught.value).startswith(f"{RESULTS}[1].{key} {message}")
+
+
+@pytest.mark.fault("A8")
+@pytest.mark.parametrize("value", ["0", "-1", "500m", 1.5, None, "", "two", "8193", [1], {}])
+def test_what_is_wrong_with_a_capacity_is_told_with_the_device(value: object) -> None:
+    consumed = {"consumedCapacity": {"dra.cpu/cpu": value}}
+    with pytest.raises(ClaimError) as caught:
+        parse_claim(manifest(result(), result("cpudevsocket001") | consumed), UID)
+    path = f"{RESULTS}[1].consumedCapacity[dra.cpu/cpu]"
+    assert str(caught.value).startswith((f"device cpudevsocket001: {path} is ", f"device cpudevsocket001: {path}: "))
+    with pytest.raises(ClaimError) as caught:
+        parse_claim(manifest(result() | {"consumedCapacity": [1]}), UID)
+    expected = f"device cpudevnuma000: {RESULTS}[0].consumedCapacity is a list, not an object"
+    assert str(caught.value) == expected
 
 
 def test_a_uid_that_would_be_a_path_is_refused() -> None:
