@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dra.devices import CAPACITY, DRIVER, AttributeValue, Device
-from dra.slices.limits import MAX_DEVICES, MAX_DEVICES_WITH_LISTS, check
-
-__all__ = ["Manifest", "check", "slices_of"]
+from dra.slices.limits import MAX_DEVICES, MAX_DEVICES_WITH_LISTS
 
 # An object as JSON and YAML have it.
 Manifest = dict[str, Any]

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.devices import PCIE_ROOT, Device, DeviceMode, GroupBy, devices_of
-from dra.slices.objects import check, generate_name, slices_of
+from dra.slices.limits import check
+from dra.slices.objects import generate_name, slices_of
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Topology
 from tests.unit.topology.machines import box, machine, t2

@@ -3,7 +3,8 @@
 import pytest
 
 from dra.devices import PCIE_ROOT, DeviceMode, GroupBy, devices_of
-from dra.slices.objects import check, slices_of
+from dra.slices.limits import check
+from dra.slices.objects import slices_of
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import read_topology
 from tests.captures.machines import NAMES, capture
