@@ -6,12 +6,11 @@ one NUMA node, are one area that costs both.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
-from dra.allocation.machine import Machine
+from dra.allocation.machine import Machine, lowest_bit, touching
+from dra.allocation.sets import fewest
 
 # A cost is one number: sockets, NUMA nodes and L3 groups touched, in 14 bits each (CPUs are below 8192), so that
 # costs compare as levels 1 to 3 do and add up.
@@ -40,8 +39,7 @@ def areas_of(machine: Machine, align_l3: bool) -> tuple[Area, ...]:
     inside: dict[int, list[int]] = {}
     innermost: dict[int, int] = {}
     for cpus in sorted(cost, key=int.bit_count, reverse=True):
-        lowest = cpus & -cpus
-        inside.setdefault(innermost.get(lowest, 0), []).append(cpus)
+        inside.setdefault(innermost.get(lowest_bit(cpus), 0), []).append(cpus)
         rest = cpus
         while rest:
             innermost[rest & -rest] = cpus
@@ -57,9 +55,8 @@ def areas_of(machine: Machine, align_l3: bool) -> tuple[Area, ...]:
 
 def cost_of(machine: Machine, cpus: int, align_l3: bool) -> int:
     """What these CPUs touch: levels 1 to 3 as one number."""
-    found = COSTS[0] * sum(1 for each in machine.sockets if each & cpus)
-    found += COSTS[1] * sum(1 for each in machine.nodes if each & cpus)
-    return found + sum(1 for each in machine.l3_groups if each & cpus) if align_l3 else found
+    found = COSTS[0] * touching(machine.sockets, cpus) + COSTS[1] * touching(machine.nodes, cpus)
+    return found + touching(machine.l3_groups, cpus) if align_l3 else found
 
 
 def least_cost(machine: Machine, free: int, count: int, align_l3: bool) -> int:
@@ -67,10 +64,6 @@ def least_cost(machine: Machine, free: int, count: int, align_l3: bool) -> int:
 
     `count` is at most the number of free CPUs.
     """
-    found = COSTS[0] * _fewest(machine.sockets, free, count) + COSTS[1] * _fewest(machine.nodes, free, count)
-    return found + _fewest(machine.l3_groups, free, count) if align_l3 else found
-
-
-def _fewest(objects: tuple[int, ...], free: int, count: int) -> int:
-    largest_first = sorted([(each & free).bit_count() for each in objects], reverse=True)
-    return bisect_left(list(accumulate(largest_first)), count) + 1
+    kinds = (machine.sockets, machine.nodes, machine.l3_groups) if align_l3 else (machine.sockets, machine.nodes)
+    fewest_of = (fewest([(each & free).bit_count() for each in objects], count) for objects in kinds)
+    return sum(price * number for price, number in zip(COSTS, fewest_of, strict=False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dra.allocation.distributed import distributed
-from dra.allocation.errors import AllocationError
+from dra.allocation.errors import AllocationError, said
 from dra.allocation.full_cores import on_whole_cores
 from dra.allocation.machine import machine_of
 from dra.allocation.options import AllocationOptions, NumaNodes, Strategy
@@ -23,7 +23,7 @@ def allocate(topology: Topology, free: CPUSet, count: int, options: AllocationOp
     after it was read) are not taken.
     """
     if count < 1:
-        raise AllocationError(f"{count} CPUs requested: the number must be positive")
+        raise AllocationError(f"{said(count)} requested: the number must be positive")
     known = free & topology.online
     machine = machine_of(topology)
     if count > len(known):
@@ -32,7 +32,7 @@ def allocate(topology: Topology, free: CPUSet, count: int, options: AllocationOp
         there = f"{len(known)} free" + (f" ({known})" if known else "")
         # Over a number of NUMA nodes that is given, all that is free may not make equal shares.
         fits = known and options.numa_nodes in (None, NumaNodes.AUTO)
-        raise AllocationError(f"{count} CPUs requested, {there}", would_fit=(len(known),) if fits else ())
+        raise AllocationError(f"{said(count)} requested, {there}", would_fit=(len(known),) if fits else ())
     match options.strategy:
         case Strategy.SPREAD:
             chosen = spread(machine, known.mask, count)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import itemgetter
 
 from dra.allocation import cores
 from dra.allocation.machine import Machine
@@ -86,12 +87,8 @@ def classic(machine: Machine, free: int, count: int, align_l3: bool) -> int | No
 def _ordered(objects: Iterable[int], left: int) -> list[int]:
     """Those that have CPUs left, fewest first; equals stay as they were."""
     found = [(number, each) for each in objects if (number := (each & left).bit_count())]
-    found.sort(key=_number)
+    found.sort(key=itemgetter(0))
     return [each for _, each in found]
-
-
-def _number(counted: tuple[int, int]) -> int:
-    return counted[0]
 
 
 def _inner_objects(kubelet: _Kubelet, left: int) -> list[int]:

@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 
 from dra.allocation.cores import whole
-from dra.allocation.errors import AllocationError, SMTAlignmentError
+from dra.allocation.errors import AllocationError, SMTAlignmentError, said
 from dra.allocation.full_cores import on_whole_cores
-from dra.allocation.machine import Machine
+from dra.allocation.machine import Machine, holds_several_sockets, touching
 from dra.allocation.options import AllocationOptions, NumaNodes
 from dra.allocation.packed import packed
-from dra.allocation.shares import Node, Sharing, even_shares_fit, nodes_in_order, on_several_sockets
+from dra.allocation.shares import Node, Sharing, even_shares_fit, nodes_in_order
 
 
 def distributed(machine: Machine, free: int, count: int, options: AllocationOptions) -> int:
@@ -33,14 +33,14 @@ def distributed(machine: Machine, free: int, count: int, options: AllocationOpti
     if number < 2:
         cpus = packed(machine, free, count, options)
         # Packed prefers one socket to one node, which is not what `numaNodes: 1` says where a node has several.
-        if number == 0 or _is_automatic(options) or len(_touched(machine.nodes, cpus)) == 1:
+        if number == 0 or _is_automatic(options) or touching(machine.nodes, cpus) == 1:
             return cpus
 
     def pack(node: Node, share: int) -> int:
         return packed(machine, node.cpus, share * width, options)
 
     sharing = Sharing(nodes, number, units, width, even=not _is_automatic(options))
-    if on_several_sockets(machine):
+    if holds_several_sockets(machine):
         return sharing.on_fewest_touched_sockets(machine.sockets, pack)
     return sum(pack(node, share) for node, share in sharing.on_fewest_sockets())
 
@@ -51,20 +51,16 @@ def distributed_quality(machine: Machine, free: int, cpus: int) -> Mapping[str, 
     `shares`: CPUs of each node that gives any, by number of the node. `deviation`: standard deviation of the free
     CPUs of all nodes that had some, afterwards.
     """
-    nodes = _touched(machine.nodes, free)
+    nodes = [node for node in machine.nodes if node & free]
     shares = tuple(share for node in nodes if (share := (node & cpus).bit_count()))
     left = [(node & free & ~cpus).bit_count() for node in nodes]
     mean = sum(left) / len(left)
     return {
         "numaNodes": len(shares),
         "shares": shares,
-        "sockets": len(_touched(machine.sockets, cpus)),
+        "sockets": touching(machine.sockets, cpus),
         "deviation": round(math.sqrt(sum((each - mean) ** 2 for each in left) / len(left)), 3),
     }
-
-
-def _touched(objects: tuple[int, ...], cpus: int) -> list[int]:
-    return [each for each in objects if each & cpus]
 
 
 def _is_automatic(options: AllocationOptions) -> bool:
@@ -79,7 +75,7 @@ def _unit(machine: Machine, free: int, count: int, options: AllocationOptions) -
     widths = [width for width, leads in machine.widths if leads & cores]
     if len(widths) > 1:
         raise SMTAlignmentError(
-            f"requested {count} CPUs cannot be distributed as full physical cores: whole free cores have"
+            f"requested {said(count)} cannot be distributed as full physical cores: whole free cores have"
             f" {' and '.join(map(str, widths))} threads, so shares can't be even; use strategy: packed"
         )
     on_whole_cores(machine, free, count)
@@ -103,7 +99,7 @@ def _how_many(nodes: list[Node], count: int, width: int, options: AllocationOpti
     if even_shares_fit(nodes, number, units):
         return number
     raise AllocationError(
-        f"{count} CPUs requested on {number} NUMA nodes{_wanted(number, units, width)};"
+        f"{said(count)} requested on {number} NUMA node{'s' if number > 1 else ''}{_wanted(number, units, width)};"
         f" free are {_listed(nodes, options)}",
         _would_fit(nodes, number, units, width),
     )
@@ -118,11 +114,11 @@ def _wanted(number: int, units: int, width: int) -> str:
 
 
 def _listed(nodes: list[Node], options: AllocationOptions) -> str:
-    def said(node: Node) -> str:
-        on_cores = f" ({node.cores} CPUs on whole cores)" if options.full_physical_cores else ""
+    def told(node: Node) -> str:
+        on_cores = f" ({said(node.cores)} on whole cores)" if options.full_physical_cores else ""
         return f"{node.free} on node {node.number}{on_cores}"
 
-    return ", ".join(said(node) for node in sorted(nodes, key=lambda node: node.number))
+    return ", ".join(told(node) for node in sorted(nodes, key=lambda node: node.number))
 
 
 def _would_fit(nodes: list[Node], number: int, units: int, width: int) -> tuple[int, ...]:

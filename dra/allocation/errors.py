@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def said(count: int) -> str:
+    """A number of CPUs for a message."""
+    return f"{count} CPU" if count == 1 else f"{count} CPUs"
+
+
 class AllocationError(ValueError):
     """The request can't be met.
 

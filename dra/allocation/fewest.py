@@ -200,9 +200,5 @@ class Fewest(Generic[State]):
 def in_order(areas: tuple[Area, ...], free: int) -> list[tuple[Area, int]]:
     """The areas that have free CPUs and these CPUs: fewest first, then the lowest id."""
     found = [(area, inside) for area in areas if (inside := area.cpus & free)]
-    found.sort(key=_number)
+    found.sort(key=lambda each: each[1].bit_count())
     return found
-
-
-def _number(step: tuple[Area, int]) -> int:
-    return step[1].bit_count()

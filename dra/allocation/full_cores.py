@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dra.allocation import cores
-from dra.allocation.errors import SMTAlignmentError
+from dra.allocation.errors import SMTAlignmentError, said
 from dra.allocation.machine import Machine
 from dra.allocation.sums import pieces_of, sums
 
@@ -19,7 +19,8 @@ def on_whole_cores(machine: Machine, free: int, count: int) -> int:
     possible = sums(pieces_of(machine, whole, cpus), 1, total)
     if possible >> count & 1:
         return cpus
-    smaller = (possible & ((1 << count) - 1)).bit_length() - 1
+    # Nothing above the total is possible, and a mask of as many bits as somebody asks for could fill the memory.
+    smaller = (possible & ((1 << min(count, total + 1)) - 1)).bit_length() - 1
     larger = possible >> count
     would_fit = [smaller] if smaller else []
     if larger:
@@ -28,12 +29,12 @@ def on_whole_cores(machine: Machine, free: int, count: int) -> int:
 
 
 def _message(machine: Machine, whole: int, count: int, total: int, would_fit: list[int]) -> str:
-    there = f"{total} CPUs are on whole free cores"
+    there = f"{said(total)} {'is' if total == 1 else 'are'} on whole free cores"
     widths = [width for width, leads in machine.widths if leads & whole] or [width for width, _ in machine.widths]
     if len(widths) > 1:
         possible = f"; possible are {' or '.join(map(str, would_fit))}" if would_fit else ""
         threads = ", ".join(map(str, widths))
-        return f"requested {count} CPUs cannot be made of full physical cores of {threads} threads{possible}; {there}"
+        return f"requested {said(count)} cannot be made of full physical cores of {threads} threads{possible}; {there}"
     if count % widths[0]:
-        return f"requested {count} CPUs is not a multiple of {widths[0]} threads per core; {there}"
-    return f"requested {count} CPUs on full physical cores; {there}"
+        return f"requested {said(count)} is not a multiple of {widths[0]} threads per core; {there}"
+    return f"requested {said(count)} on full physical cores; {there}"

@@ -59,7 +59,7 @@ def machine_of(topology: Topology) -> Machine:
         sockets=sockets,
         nodes=nodes,
         node_numbers=tuple(number for number, _ in numbered),
-        l3_groups=tuple(sorted(l3_groups, key=_lowest)),
+        l3_groups=tuple(sorted(l3_groups, key=lowest_bit)),
         cores=cores,
         types=types,
         shapes=shapes_of(cores),
@@ -67,12 +67,23 @@ def machine_of(topology: Topology) -> Machine:
     )
 
 
+def lowest_bit(mask: int) -> int:
+    """The lowest CPU of a mask, as a mask."""
+    return mask & -mask
+
+
+def touching(objects: Iterable[int], cpus: int) -> int:
+    """How many of these objects the CPUs touch."""
+    return sum(1 for each in objects if each & cpus)
+
+
+def holds_several_sockets(machine: Machine) -> bool:
+    """Whether any NUMA node does."""
+    return any(touching(machine.sockets, node) > 1 for node in machine.nodes)
+
+
 def _masks(sets: Iterable[CPUSet]) -> tuple[int, ...]:
     return tuple(each.mask for each in sets)
-
-
-def _lowest(mask: int) -> int:
-    return mask & -mask
 
 
 def _cut(parts: Iterable[int], borders: Iterable[int]) -> tuple[int, ...]:
@@ -98,11 +109,11 @@ def _cores(cores: Iterable[CPUSet], kinds: Iterable[tuple[int, ...]]) -> tuple[i
         for cpu in core:
             parts[places[cpu]] = parts.get(places[cpu], 0) | 1 << cpu
         found += parts.values()
-    return tuple(sorted(found, key=_lowest))
+    return tuple(sorted(found, key=lowest_bit))
 
 
 def _widths(cores: Iterable[int]) -> tuple[tuple[int, int], ...]:
     leads: dict[int, int] = {}
     for core in cores:
-        leads[core.bit_count()] = leads.get(core.bit_count(), 0) | _lowest(core)
+        leads[core.bit_count()] = leads.get(core.bit_count(), 0) | lowest_bit(core)
     return tuple(sorted(leads.items()))

@@ -41,7 +41,10 @@ class AllocationOptions:
 
     def __post_init__(self) -> None:
         if self.numa_nodes is not None and self.strategy is not Strategy.DISTRIBUTED:
-            raise OptionsError(f"numaNodes: {self.numa_nodes} needs strategy: distributed, not {self.strategy}")
+            raise OptionsError(
+                f"numaNodes: {self.numa_nodes} needs strategy: distributed, not {self.strategy}: "
+                "set that strategy beside it, or take numaNodes away"
+            )
         if isinstance(self.numa_nodes, int) and self.numa_nodes < 1:
             raise OptionsError(f"numaNodes: {self.numa_nodes} is not auto, all or a number from 1")
         if self.full_physical_cores and self.strategy is Strategy.SPREAD:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dra.allocation import cores
 from dra.allocation.areas import cost_of
-from dra.allocation.machine import Machine
+from dra.allocation.machine import Machine, touching
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,11 +38,11 @@ def broken(machine: Machine, free: int, cpus: int) -> int:
 def packed_quality(machine: Machine, free: int, cpus: int, align_l3: bool) -> Mapping[str, int]:
     """The quality of `cpus` out of `free` by name, in the order in which it counts: smaller is better."""
     found = {
-        "sockets": sum(1 for each in machine.sockets if each & cpus),
-        "numaNodes": sum(1 for each in machine.nodes if each & cpus),
+        "sockets": touching(machine.sockets, cpus),
+        "numaNodes": touching(machine.nodes, cpus),
     }
     if align_l3:
-        found["l3Groups"] = sum(1 for each in machine.l3_groups if each & cpus)
+        found["l3Groups"] = touching(machine.l3_groups, cpus)
     found["coreTypesMixed"] = mixed(machine, cpus)
     found["coresBroken"] = broken(machine, free, cpus)
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 # How many sets a search looks at. Equal objects count once, so that machines as they are built stay far below:
@@ -10,10 +11,9 @@ from itertools import accumulate
 MOST_SETS = 20_000
 
 
-def fewest(sizes: Sequence[int], least: int) -> int:
-    """The smallest number of objects that can hold `least` together; all hold at least that."""
-    ordered = sorted(sizes, reverse=True)
-    return next(number for number, held in enumerate(accumulate(ordered), 1) if held >= least)
+def fewest(sizes: Iterable[int], least: int) -> int:
+    """The smallest number of objects that can hold `least` (1 or more) together; all hold at least that."""
+    return bisect_left(list(accumulate(sorted(sizes, reverse=True))), least) + 1
 
 
 def sets_of(sizes: Sequence[int], kinds: Sequence[Hashable], number: int, least: int) -> Iterator[tuple[int, ...]]:

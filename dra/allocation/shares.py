@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heapreplace
 from itertools import chain, islice, pairwise
 
 from dra.allocation.cores import whole
-from dra.allocation.machine import Machine
+from dra.allocation.machine import Machine, lowest_bit
 from dra.allocation.sets import MOST_SETS, sets_of
 
 
@@ -39,11 +39,6 @@ class Node:
 Shares = tuple[tuple[Node, int], ...]
 
 
-def on_several_sockets(machine: Machine) -> bool:
-    """Whether any NUMA node holds several sockets."""
-    return any(sum(1 for socket in machine.sockets if socket & node) > 1 for node in machine.nodes)
-
-
 def nodes_in_order(machine: Machine, free: int, core_width: int | None) -> list[Node]:
     """The nodes that can give a unit (a CPU, or with `core_width` a whole core of so many threads), in Order."""
     found = []
@@ -63,7 +58,7 @@ def nodes_in_order(machine: Machine, free: int, core_width: int | None) -> list[
 
 
 def _order(each: int, free: int) -> tuple[int, int]:
-    return (each & free).bit_count(), each & -each
+    return (each & free).bit_count(), lowest_bit(each)
 
 
 def even_shares_fit(nodes: Iterable[Node], number: int, units: int) -> bool:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 
 from dra.allocation.cores import CoreShape, cpus_of, lowest, touched, whole
-from dra.allocation.machine import Machine
+from dra.allocation.machine import Machine, holds_several_sockets, lowest_bit, touching
 from dra.allocation.quality import broken, mixed
 from dra.allocation.sets import MOST_SETS, fewest, sets_of
 from nri_cpu.cpuset import CPUSet
@@ -37,7 +37,7 @@ def spread(machine: Machine, free: int, count: int) -> int:
         if candidate.score == best:
             cpus = request.take(candidate.pool)
             # The list that has the lowest of the CPUs in which the two differ is the lower one.
-            if not chosen or _lowest_bit(cpus ^ chosen) & cpus:
+            if not chosen or lowest_bit(cpus ^ chosen) & cpus:
                 chosen = cpus
     return chosen
 
@@ -45,8 +45,8 @@ def spread(machine: Machine, free: int, count: int) -> int:
 def spread_quality(machine: Machine, free: int, cpus: int) -> Mapping[str, object]:
     """The quality of `cpus` out of `free` by name, in the order in which it counts: many cores, little else."""
     return {
-        "sockets": sum(1 for each in machine.sockets if each & cpus),
-        "numaNodes": sum(1 for each in machine.nodes if each & cpus),
+        "sockets": touching(machine.sockets, cpus),
+        "numaNodes": touching(machine.nodes, cpus),
         "cores": touched(machine.shapes, cpus).bit_count(),
         "coreTypesMixed": mixed(machine, cpus),
         "coresBroken": broken(machine, free, cpus),
@@ -59,13 +59,13 @@ def _kinds(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
     Where a node holds several sockets each is a kind of its own: to swap two may change how many nodes it takes.
     """
-    if any(sum(1 for socket in machine.sockets if socket & node) > 1 for node in machine.nodes):
+    if holds_several_sockets(machine):
         return tuple(range(len(machine.sockets))), tuple(range(len(machine.nodes)))
 
     def numbered(objects: tuple[int, ...]) -> tuple[int, ...]:
         looks = []
         for each in objects:
-            low = _lowest_bit(each)
+            low = lowest_bit(each)
             parts = (*(shape.leads for shape in machine.shapes), *machine.types)
             inner = tuple((each & node) // low for node in machine.nodes if each & node)
             looks.append((*((each & part) // low for part in parts), inner))
@@ -100,7 +100,7 @@ def _parts(objects: tuple[int, ...], kinds: tuple[int, ...], pool: int) -> list[
     parts = []
     for each, kind in zip(objects, kinds, strict=True):
         if cpus := each & pool:
-            parts.append((_lowest_bit(each), cpus, kind))
+            parts.append((lowest_bit(each), cpus, kind))
     parts.sort()
     return [(cpus, cpus.bit_count(), (kind, cpus // low)) for low, cpus, kind in parts]
 
@@ -139,7 +139,7 @@ class _Request:
         if len(candidates) == 1:
             return candidates[0]
         # Of equals the lowest list: these have no CPU in common, so that the lowest CPU decides.
-        return min(candidates, key=lambda each: (each.score, _lowest_bit(self.take(each.pool))))
+        return min(candidates, key=lambda each: (each.score, lowest_bit(self.take(each.pool))))
 
     def _on_some_cores(self, pool: int, of_types: int) -> _Candidate:
         """One thread of each of `count` cores; the pool has so many."""
@@ -230,7 +230,3 @@ def _first_threads(shapes: tuple[CoreShape, ...], cpus: int) -> int:
             firsts |= found << distance
             untouched &= ~found
     return firsts
-
-
-def _lowest_bit(mask: int) -> int:
-    return mask & -mask

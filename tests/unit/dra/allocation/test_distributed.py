@@ -75,8 +75,8 @@ def test_shares_that_cannot_be_even_are_an_error_with_each_nodes_free_cpus() -> 
     [
         (4, 3, "4 CPUs requested on 3 NUMA nodes, 1 or 2 on each; free are 8 on node 0, 8 on node 1", ()),
         (4, 5, "4 CPUs requested on 5 NUMA nodes, too few for 1 on each; free are 8 on node 0, 8 on node 1", ()),
-        (1, 2, "1 CPUs requested on 2 NUMA nodes, too few for 1 on each; free are 8 on node 0, 8 on node 1", (2,)),
-        (9, 1, "9 CPUs requested on 1 NUMA nodes, 9 on each; free are 8 on node 0, 8 on node 1", (8,)),
+        (1, 2, "1 CPU requested on 2 NUMA nodes, too few for 1 on each; free are 8 on node 0, 8 on node 1", (2,)),
+        (9, 1, "9 CPUs requested on 1 NUMA node, 9 on each; free are 8 on node 0, 8 on node 1", (8,)),
     ],
 )
 def test_a_number_of_nodes_that_cannot_be_is_refused(

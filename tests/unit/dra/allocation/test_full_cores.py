@@ -79,6 +79,22 @@ def test_more_than_are_free_is_refused_with_what_whole_cores_have() -> None:
     assert refused.value.would_fit == (14,)
 
 
+def test_a_number_that_no_machine_has_is_refused_like_any_other() -> None:
+    # As bits of a mask it would fill the memory.
+    with pytest.raises(SMTAlignmentError, match=f"requested {10**18} CPUs .*; 16 CPUs are on whole") as refused:
+        chosen(t1(), "0-15", 10**18)
+    assert refused.value.would_fit == (16,)
+
+
+def test_one_cpu_is_not_told_as_several() -> None:
+    with pytest.raises(SMTAlignmentError) as refused:
+        chosen(t1(), "0-15", 1)
+    expected = "requested 1 CPU is not a multiple of 2 threads per core; 16 CPUs are on whole free cores"
+    assert str(refused.value) == expected
+    with pytest.raises(SMTAlignmentError, match=r"; 1 CPU is on whole free cores$"):
+        chosen(t1(offline=[15]), "0-7", 2)
+
+
 def test_no_whole_free_core_leaves_nothing_that_would_fit() -> None:
     with pytest.raises(SMTAlignmentError, match="requested 2 CPUs on full physical cores; 0 CPUs") as refused:
         chosen(t1(), "0-7", 2)

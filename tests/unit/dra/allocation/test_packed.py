@@ -168,7 +168,7 @@ def test_too_few_free_cpus_are_an_error_with_both_numbers() -> None:
     with pytest.raises(AllocationError, match=r"^5 CPUs requested, 4 free \(0-3\)$") as refused:
         allocate(t1(), parse("0-3"), 5)
     assert refused.value.would_fit == (4,)
-    with pytest.raises(AllocationError, match=r"^1 CPUs requested, 0 free$"):
+    with pytest.raises(AllocationError, match=r"^1 CPU requested, 0 free$"):
         allocate(t1(), CPUSet(), 1)
 
 
