@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dra.allocation import AllocationOptions, NumaNodes, OptionsError, Strategy
+from dra.values import shown
 from nri_cpu.config import Config
 from nri_cpu.cpuset import MAX_CPUS, CPUSet, CPUSetError, quote
 
@@ -44,9 +45,7 @@ class CpuConfig:
 
     def __str__(self) -> str:
         """For messages."""
-        said = (
-            (key, _shown(value) if isinstance(value, bool) else str(value)) for key, value in self.as_json().items()
-        )
+        said = ((key, shown(value) if isinstance(value, bool) else str(value)) for key, value in self.as_json().items())
         return ", ".join(f"{key}: {value[:100]}" for key, value in said) or "nothing"
 
     def options(self) -> AllocationOptions:
@@ -79,7 +78,7 @@ def parse_cpu_config(parameters: object, path: str) -> CpuConfig:
     top = _object(parameters, path)
     version = top.get("apiVersion")
     if version != API_VERSION:
-        raise CpuConfigError(f"{path}.apiVersion is {_shown(version)}, not {API_VERSION}, the one that is known here")
+        raise CpuConfigError(f"{path}.apiVersion is {shown(version)}, not {API_VERSION}, the one that is known here")
     _refuse_unknown(top, ("apiVersion", "cpuConfig"), path)
     path = f"{path}.cpuConfig"
     found = _object(top.get("cpuConfig"), path)
@@ -106,7 +105,11 @@ def merge(configs: Iterable[CpuConfig]) -> CpuConfig:
 
 
 def node_default(config: Config) -> CpuConfig:
-    """What the configuration file sets for the node. Raises OptionsError when it excludes each other."""
+    """What the configuration file sets for the node.
+
+    Raises OptionsError for a strategy and what it excludes. A numaNodes without a strategy is taken: a DeviceClass may
+    set strategy: distributed, and what excludes each other after merging is refused then.
+    """
     numa_nodes = config.numa_nodes
     default = CpuConfig(
         strategy=None if config.strategy is None else Strategy(config.strategy),
@@ -114,7 +117,8 @@ def node_default(config: Config) -> CpuConfig:
         full_physical_cores=config.full_physical_cores,
         align_l3=config.align_l3,
     )
-    default.options()
+    if default.strategy is not None:
+        default.options()
     return default
 
 
@@ -129,7 +133,7 @@ def _check_size(parameters: object, path: str) -> None:
 
 def _object(value: object, path: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
-        raise CpuConfigError(f"{path} is {_shown(value)} where an object belongs")
+        raise CpuConfigError(f"{path} is {shown(value)} where an object belongs")
     return value
 
 
@@ -137,28 +141,13 @@ def _refuse_unknown(found: Mapping[str, object], known: Iterable[str], path: str
     for key, value in found.items():
         if key not in known:
             raise CpuConfigError(
-                f"{path} has the unknown key {quote(str(key))} ({_shown(value)}); known are {', '.join(known)}"
+                f"{path} has the unknown key {quote(str(key))} ({shown(value)}); known are {', '.join(known)}"
             )
-
-
-def _shown(value: object) -> str:
-    """A value for a message, on one line and short."""
-    if value is None:
-        return "missing or null"
-    if isinstance(value, str):
-        return quote(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value) if abs(value) < 10**18 else "a number of very many digits"
-    if isinstance(value, float):
-        return repr(value)
-    return "an object" if isinstance(value, Mapping) else "a list"
 
 
 def _strategy(value: object, path: str) -> Strategy:
     if not isinstance(value, str) or value not in tuple(Strategy):
-        raise CpuConfigError(f"{path} is {_shown(value)}: it must be {', '.join(Strategy)}")
+        raise CpuConfigError(f"{path} is {shown(value)}: it must be {', '.join(Strategy)}")
     return Strategy(value)
 
 
@@ -168,7 +157,7 @@ def _numa_nodes(value: object, path: str) -> NumaNodes | int:
     # True is an int too.
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CPUS:
         raise CpuConfigError(
-            f"{path} is {_shown(value)}: it must be {', '.join(NumaNodes)} or a number from 1 to {MAX_CPUS}, "
+            f"{path} is {shown(value)}: it must be {', '.join(NumaNodes)} or a number from 1 to {MAX_CPUS}, "
             "without quotes"
         )
     return value
@@ -176,13 +165,13 @@ def _numa_nodes(value: object, path: str) -> NumaNodes | int:
 
 def _switch(value: object, path: str) -> bool:
     if not isinstance(value, bool):
-        raise CpuConfigError(f"{path} is {_shown(value)}: it must be true or false, without quotes")
+        raise CpuConfigError(f"{path} is {shown(value)}: it must be true or false, without quotes")
     return value
 
 
 def _cpuset(value: object, path: str) -> CPUSet:
     if not isinstance(value, str):
-        raise CpuConfigError(f'{path} is {_shown(value)}: it must be a list of CPUs in quotes, such as "2-5,8"')
+        raise CpuConfigError(f'{path} is {shown(value)}: it must be a list of CPUs in quotes, such as "2-5,8"')
     try:
         cpus = CPUSet.parse(value)
     except CPUSetError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dra.allocation import AllocationError, AllocationOptions, OptionsError, allocate
+from dra.allocation.errors import said
 from dra.claims import Claim, ClaimError, ConfigSource, Result
 from dra.cpu_config import CpuConfig, CpuConfigError, merge, parse_cpu_config
 from dra.devices import (
@@ -94,6 +95,11 @@ class Node:
             )
         if self.mode is DeviceMode.INDIVIDUAL and self.default != CpuConfig():
             found.append(f"{self.default}: has no effect with cpuDeviceMode individual, the scheduler chooses the CPUs")
+        elif self.default.numa_nodes is not None and self.default.strategy is None:
+            found.append(
+                f"numaNodes: {self.default.numa_nodes} without strategy: distributed: claims are refused unless their "
+                "DeviceClass or they themselves set that strategy; set it here, or take numaNodes away"
+            )
         found.extend(
             f"device {device.name} is published without the PCIe roots {', '.join(device.left_out)}: "
             "more than a device has room for"
@@ -145,7 +151,7 @@ def choose(node: Node, claim: Claim, others: Mapping[str, ClaimRecord], online: 
     left = len(online - node.reserved - prepared - taken)
     if chosen and left < node.min_shared:
         raise ClaimError(
-            f"its {len(taken)} CPUs would leave {left} shared CPUs, minimum {node.min_shared} "
+            f"its {said(len(taken))} would leave {left} shared CPUs, minimum {node.min_shared} "
             "(minSharedCPUs; reservedCPUs would give shared containers CPUs of their own)"
         )
     return Choice(tuple(chosen), options)
@@ -166,7 +172,7 @@ def confirm(record: ClaimRecord, claim: Claim) -> None:
 
 
 def _said(entries: Iterable[tuple[str, str, str, str | None, int]]) -> str:
-    parts = [f"{count} CPUs of {pool}/{device} for {request}" for request, pool, device, _, count in entries]
+    parts = [f"{said(count)} of {pool}/{device} for {request}" for request, pool, device, _, count in entries]
     return ", ".join(parts) or "nothing"
 
 
@@ -270,7 +276,7 @@ def _named(
     if device.group_by is not GroupBy.MACHINE:
         raise ClaimError(f"{what} takes groupBy machine, and this node has {setting(node.mode, node.group_by)}")
     if len(cpuset) != count:
-        raise ClaimError(f"{what} has {len(cpuset)} CPUs, {count} are allocated")
+        raise ClaimError(f"{what} has {said(len(cpuset))}, {count} are allocated")
     for wrong, why in (
         (cpuset - node.topology.present - online, "do not exist"),
         (cpuset - online, "are off line"),
@@ -316,7 +322,7 @@ def _allocated(
     try:
         return allocate(node.topology, free, count, options), _applied(options)
     except AllocationError as error:
-        raise ClaimError(f"device {device.name} ({len(device.cpus)} CPUs): {error}") from None
+        raise ClaimError(f"device {device.name} ({said(len(device.cpus))}): {error}") from None
 
 
 def _applied(options: AllocationOptions) -> Mapping[str, object]:

@@ -140,6 +140,18 @@ def test_what_excludes_each_other_after_merging_is_refused(
     assert f"(the node's configuration sets {default}, class and claim " in text
 
 
+def test_a_number_of_nodes_without_a_strategy_is_a_warning_and_serves_those_who_say_distributed() -> None:
+    here = node(t2(), MACHINE, default=CpuConfig(numa_nodes=2))
+    (told,) = here.warnings()
+    assert told == (
+        "numaNodes: 2 without strategy: distributed: claims are refused unless their DeviceClass or they themselves "
+        "set that strategy; set it here, or take numaNodes away"
+    )
+    assert chosen(here, of_class(strategy="distributed"), cpus=4) == "0,4,8,12"
+    assert "numaNodes: 2 needs strategy: distributed, not packed" in refusal(here, entry(strategy="packed"))
+    assert node(t2(), default=CpuConfig(Strategy.DISTRIBUTED, 2)).warnings() == ()
+
+
 @pytest.mark.parametrize("source", ["FromClaim", "FromClass"])
 def test_parameters_that_can_not_be_read_are_refused_with_device_request_and_path(source: str) -> None:
     text = refusal(node(t1()), config({"apiVersion": "v2"}, "FromClaim", ["other"]), entry(source, strategy="best"))

@@ -221,5 +221,15 @@ def test_the_configuration_file_is_the_nodes_default() -> None:
     assert node_default(Config()) == CpuConfig()
     with pytest.raises(OptionsError, match=r"spread.*fullPhysicalCores"):
         node_default(parse("strategy: spread\nfullPhysicalCores: true\n", "c"))
-    with pytest.raises(OptionsError, match="numaNodes: all needs strategy: distributed, not packed"):
-        node_default(parse("numaNodes: all\n", "c"))
+    told = "numaNodes: all needs strategy: distributed, not packed: set that strategy beside it, or take numaNodes away"
+    with pytest.raises(OptionsError, match=f"^{told}$"):
+        node_default(parse("strategy: packed\nnumaNodes: all\n", "c"))
+
+
+def test_a_number_of_nodes_may_wait_in_the_configuration_for_a_class_that_says_distributed() -> None:
+    default = node_default(parse("numaNodes: 2\n", "c"))
+    assert default == CpuConfig(numa_nodes=2)
+    merged = merge([default, CpuConfig(Strategy.DISTRIBUTED)])
+    assert merged.options() == AllocationOptions(Strategy.DISTRIBUTED, 2)
+    with pytest.raises(OptionsError, match="numaNodes: 2 needs strategy: distributed"):
+        default.options()
