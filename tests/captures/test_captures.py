@@ -54,6 +54,10 @@ NO_PACKAGE_IDS = "256ppc-8n8s4t"
 NO_REAL_NODES = "fakeheterocpunuma"
 
 
+def without(other: str) -> list[str]:
+    return [name for name in NAMES if name != other]
+
+
 def test_cpus_and_cores_are_those_that_hwloc_reads(name: str) -> None:
     topology, seen = read(name), see(capture(name))
     assert topology.online == seen.cpus
@@ -64,19 +68,22 @@ def test_l3_caches_are_those_that_hwloc_reads(name: str) -> None:
     assert caches(read(name)) == see(capture(name)).l3
 
 
-def test_sockets_and_dies_are_those_that_hwloc_reads(name: str) -> None:
+@pytest.mark.parametrize("name", without(NO_PACKAGE_IDS))
+def test_sockets_are_those_that_hwloc_reads(name: str) -> None:
+    assert read(name).sockets == see(capture(name)).sockets
+
+
+def test_dies_are_those_that_hwloc_reads(name: str) -> None:
     topology, seen = read(name), see(capture(name))
-    if name != NO_PACKAGE_IDS:
-        assert topology.sockets == seen.sockets
     # hwloc shows no dies where each socket has one.
     assert set(topology.dies) == set(seen.dies or topology.sockets.values())
 
 
+@pytest.mark.parametrize("name", without(NO_REAL_NODES))
 def test_numa_nodes_are_those_that_hwloc_reads(name: str) -> None:
-    topology, seen = read(name), see(capture(name))
-    if name != NO_REAL_NODES:
-        assert topology.nodes == seen.nodes
-        assert topology.memory_nodes == ()
+    topology = read(name)
+    assert topology.nodes == see(capture(name)).nodes
+    assert topology.memory_nodes == topology.memoryless_nodes == ()
 
 
 def test_each_oddity_is_one_line(name: str, log: list[str]) -> None:
@@ -127,6 +134,7 @@ def test_every_cpu_has_one_node_also_where_lists_overlap_or_leave_it_out() -> No
     assert seen.nodes[3] == topology.nodes[3]
     # It has memory and no CPU; hwloc says what it is near to.
     assert topology.memory_nodes == (2,)
+    assert topology.memoryless_nodes == ()
 
 
 @pytest.mark.fault("R11")

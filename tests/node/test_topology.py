@@ -33,6 +33,7 @@ print(json.dumps({
     "nodes": {number: str(cpus) for number, cpus in topology.nodes.items()},
     "offline_nodes": dict(topology.offline_nodes),
     "memory_nodes": topology.memory_nodes,
+    "memoryless_nodes": topology.memoryless_nodes,
     "core_types": sorted({cpu.core_type for cpu in topology.cpus.values()}),
     "pcie_roots": {name: str(cpus) for name, cpus in topology.pcie_roots.items()},
 }))
@@ -61,6 +62,7 @@ class Expected:
             "nodes": _numbered(online, "node"),
             "offline_nodes": {str(p.cpu): p.node for p in machine.places() if p.cpu in machine.offline},
             "memory_nodes": [],
+            "memoryless_nodes": [],
             "core_types": ["standard"],
             # The emulator's firmware calls no CPU nearer to it than others.
             "pcie_roots": {"pci0000:00": str(every - machine.offline)},
