@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +21,8 @@ from nri_cpu import command
 from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import CPUSet
-from tests.unit.topology.machines import box, write_sysfs
+from nri_cpu.topology import Topology, read_topology
+from tests.unit.topology.machines import box, hybrid, t1, t2, write_sysfs
 
 PAGE = "docs/commands.md"
 PAGES = (PAGE, "docs/choosing-cpus.md", "README.md")
@@ -78,3 +82,37 @@ def test_a_command_prints_what_the_page_shows(called: str, printed: str, capsys:
     out, err = capsys.readouterr()
     time = r'"ns": \d+'
     assert re.sub(time, "", err + out) == re.sub(time, "", printed)
+
+
+def test_a_machine_that_is_copied_as_the_page_says_is_the_same_one(tmp_path: Path) -> None:
+    (script,) = re.findall(r"^```bash\n(.*?)^```$", (ROOT / PAGE).read_text("utf-8"), re.M | re.S)
+    for number, topology in enumerate((box(), hybrid(), t1([15]), with_everything())):
+        home, copy = (tmp_path / f"{name}{number}" for name in ("home", "copy"))
+        write_sysfs(home, topology)
+        changed = script.replace("/sys/devices &&", f"{home}/sys/devices &&").replace("/tmp/node", str(copy))
+        done = subprocess.run(["bash", "-c", changed], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert read_topology(copy) == topology
+        with tarfile.open(f"{copy}.tgz") as archive:
+            archive.extractall(tmp_path / f"unpacked{number}", filter="data")
+        assert read_topology(tmp_path / f"unpacked{number}") == topology
+
+
+def with_everything() -> Topology:
+    """Two sockets with memory without CPUs and PCIe roots."""
+    return Topology.of(
+        t2().cpus.values(),
+        isolated=CPUSet([3]),
+        memory_nodes=[2],
+        pcie_roots={"pci0000:00": CPUSet.parse("0-3"), "pci10000:80": t2().online},
+    )
+
+
+def test_what_the_page_takes_out_of_json_is_there(example: None, capsys: pytest.CaptureFixture[str]) -> None:
+    nri_cli.main(["topology", "-o", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert {"claims", "cpus"} <= set(found)
+    assert {"cpu", "claim", "state"} <= set(found["cpus"][0])
+    assert {"uid", "namespace", "name"} <= set(found["claims"][0])
+    free = [str(cpu["cpu"]) for cpu in found["cpus"] if cpu["state"] == "shared"]
+    assert f"\n{','.join(free)}\n" in (ROOT / PAGE).read_text("utf-8")
