@@ -1,11 +1,11 @@
 """The dra-cpu command: arguments, which command they call, and exit codes (0 done, 1 failed, 2 wrong usage or
-configuration). The commands are imported when they are called."""
+configuration; Ctrl-C ends it by its signal). The commands are imported when they are called."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,15 +18,35 @@ from nri_cpu.command import (
     add_checkpoint_argument,
     add_config_argument,
     add_log_argument,
+    end_interrupted,
+    file_argument,
     log_warnings,
     path_argument,
+    tell,
 )
-from nri_cpu.cpuset import quote
+from nri_cpu.cpuset import MAX_CPUS, quote
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
 
-# Digits of a number of CPUs, with room for wrong ones to be told as numbers.
-_LONGEST_COUNT = 9
+# What is too few or more than there is, the allocator says.
+_COUNT = re.compile(r"-?[0-9]{1,9}")
+
+# As Go's flag package reads a bool, since dra-driver-cpu's flags are its.
+_SWITCHES = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
+    ("0", "f", "F", "false", "FALSE", "False"), False
+)
+
+_OF_THE_OTHER = {"topology": "nri-cpu topology is a command"}
+# Words of the kubelet's CPU manager (its policies and their options), and ours.
+_OF_THE_KUBELET = {
+    "full-pcpus-only": "here that is --full-physical-cores",
+    "distribute-cpus-across-numa": "here that is --strategy distributed",
+    "distribute-cpus-across-cores": "here that is --strategy spread",
+    "align-by-socket": "here that is --device with a socket's device, such as cpudevsocket000",
+    "prefer-align-cpus-by-uncorecache": "here that is --align-l3, which is the default",
+    "strict-cpu-reservation": "here that is always so",
+    "static": "here that is packed",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OutputClosedError:
         return 1  # whoever read it has gone, as with `| head`
     except KeyboardInterrupt:
-        return 130
+        end_interrupted()
     except Exception as error:
         if options.verbosity:
             from loguru import logger
@@ -53,20 +73,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _failed(error: Exception) -> int:
     """One line on stderr, and the exit code."""
-    from dra.claims import ClaimError, printable
+    from dra.claims import ClaimError
     from dra.commands.errors import CommandError
     from nri_cpu.checkpoint.errors import CheckpointError
     from nri_cpu.command import OutputError
 
     known = isinstance(error, UsageError | CommandError | CheckpointError | ClaimError | OutputError)
     text = str(error) if known else f"{type(error).__name__}: {error}; a fault of dra-cpu itself, -v shows where"
-    print(f"dra-cpu: {printable(' '.join(text.split()))}", file=sys.stderr)
+    tell("dra-cpu", text)
     return 2 if isinstance(error, UsageError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="dra-cpu", description="Exclusive CPUs for containers: the DRA companion.")
     parser.add_argument("--version", action="version", version=f"dra-cpu {__version__}")
+    parser.hints = _OF_THE_OTHER
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, about, arguments, called in (
         ("run", "serve the kubelet until SIGTERM", _run_arguments, _run),
@@ -77,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         arguments(command)
         add = command.add_argument
-        add("-v", "--v", dest="verbosity", type=int, nargs="?", const=1, default=0, metavar="N", help="more: details")
+        told = "log details, such as what is odd about the machine, and where a fault of dra-cpu is; any N from 1"
+        add("-v", "--v", dest="verbosity", type=int, nargs="?", const=1, default=0, metavar="N", help=told)
         command.set_defaults(main=called)
     return parser
 
@@ -113,7 +135,8 @@ def _slices_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="form (%(default)s)")
 
 
-def _allocate_arguments(parser: argparse.ArgumentParser) -> None:
+def _allocate_arguments(parser: Parser) -> None:
+    parser.hints = _OF_THE_KUBELET
     add = parser.add_argument
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--cpus", type=_count, metavar="N", help="how many CPUs")
@@ -123,7 +146,7 @@ def _allocate_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="many requests, a JSON object a line (-: standard input); an answer a line, in the same order",
     )
-    add("--free", metavar="LIST", help="the CPUs that may be taken (default: all on line that are not reserved)")
+    add("--free", metavar="LIST", help="the CPUs that may be taken (default: all on line, less reserved and claimed)")
     add("--device", metavar="NAME", help="take them out of this device, such as cpudevnuma001")
     add("--strategy", choices=("packed", "spread", "distributed"), help="default: packed")
     add("--numa-nodes", metavar="K", help="distributed: over how many NUMA nodes: auto, all or a number")
@@ -132,7 +155,8 @@ def _allocate_arguments(parser: argparse.ArgumentParser) -> None:
     add("--align-l3", action=switch, default=None, help="as few L3 caches as possible (the default)")
     add("--explain", action="store_true", help="also say how good the choice is, and what would fit")
     add("-o", "--output", choices=("text", "json"), help="form of the one answer (text)")
-    add("--report", type=path_argument, metavar="FILE", help="a gatherinfo file to take the machine from")
+    add("--report", type=path_argument, metavar="FILE", help="a gatherinfo file: its machine, less what claims have")
+    add("--checkpoint", type=file_argument, metavar="FILE", help="prepared claims, whose CPUs are not free")
     add_config_argument(parser)
     _machine_arguments(parser)
 
@@ -160,10 +184,21 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _device_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--cpu-device-mode", choices=("individual", "grouped"), help="what a device is (default: grouped)")
+    add(
+        "--cpu-device-mode",
+        choices=("individual", "grouped"),
+        help="grouped: a device has many CPUs; individual: a device is one CPU (default: grouped)",
+    )
     add("--group-by", choices=("numanode", "socket", "machine"), help="what a grouped device is (default: numanode)")
     add("--hostname-override", metavar="NAME", help="the node's name (default: the host's)")
-    add("--expose-pcie-roots", action="store_true", help="devices tell which PCIe roots are near")
+    add(
+        "--expose-pcie-roots",
+        type=_switch,
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="whether devices tell which PCIe roots are near (alone: true; default: false)",
+    )
 
 
 def _path_or_none(text: str) -> Path | None:
@@ -176,9 +211,17 @@ def _path_or_dash(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > _LONGEST_COUNT:
-        raise argparse.ArgumentTypeError(f"{quote(text)} is no number of CPUs")
+    if not _COUNT.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{quote(text)} is no number of CPUs: write a whole number such as 2")
+    if abs(int(text)) > MAX_CPUS:
+        raise argparse.ArgumentTypeError(f"{text} is no number of CPUs: no machine has more than {MAX_CPUS}")
     return int(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in _SWITCHES:
+        raise argparse.ArgumentTypeError(f"{quote(text)} is neither true nor false")
+    return _SWITCHES[text]
 
 
 def _run(options: argparse.Namespace) -> int:

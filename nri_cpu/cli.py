@@ -1,5 +1,5 @@
 """The nri-cpu command: arguments, which command they call, and exit codes (0 done, 1 failed, 2 wrong usage or
-configuration). The commands are imported when they are called."""
+configuration; Ctrl-C ends it by its signal). The commands are imported when they are called."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from nri_cpu.command import (
     add_checkpoint_argument,
     add_config_argument,
     add_log_argument,
+    end_interrupted,
     log_to,
     log_warnings,
     path_argument,
+    tell,
 )
 
 SOCKET = "/var/run/nri/nri.sock"
 LOG_OF_LAUNCHED = Path("/var/log/nri-cpu.log")
+
+_OF_THE_OTHER = {name: f"dra-cpu {name} is a command" for name in ("slices", "allocate", "gatherinfo")}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _topology(options)
     except OutputClosedError:
         return 1  # whoever read it has gone, as with `| head`
+    except KeyboardInterrupt:
+        end_interrupted()
 
 
 def _run(options: argparse.Namespace, launched: bool) -> int:
@@ -84,13 +90,14 @@ def _fail(code: int, error: Exception | str, launched: bool = False) -> int:
         from loguru import logger
 
         logger.error("nri-cpu ends: {}", error)
-    print(f"nri-cpu: {error}", file=sys.stderr)
+    tell("nri-cpu", error)
     return code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="nri-cpu", description="Exclusive CPUs for containers: the NRI plugin.")
     parser.add_argument("--version", action="version", version=f"nri-cpu {__version__}")
+    parser.hints = _OF_THE_OTHER
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve the container runtime until SIGTERM")
     add_config_argument(run)

@@ -1,10 +1,12 @@
-"""What both commands have in common: default places, the configuration file, how to log, and how to refuse."""
+"""What both commands have in common: default places, the configuration file, how to log, how to refuse and to end."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,10 +36,14 @@ class OutputClosedError(OutputError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Wrong usage is one line and exit code 2; no argument may be shortened, so that new ones break nobody."""
+    """Wrong usage is one line and exit code 2; no argument may be shortened, so that new ones break nobody.
+
+    `hints`: a value that is no choice, but that somebody may well write, and what to write for it.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
+        self.hints: Mapping[str, str] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse, but what is unknown after a command is refused by that command's own parser."""
@@ -53,9 +59,41 @@ class Parser(argparse.ArgumentParser):
         else:
             super()._print_message(message, file)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse, which says it differently in each version of Python; with a hint."""
+        if action.choices is None or value in action.choices:
+            return
+        hint = self.hints.get(value) or _guess(value, action.choices)
+        told = f"invalid choice: {quote(str(value))} (choose from {', '.join(action.choices)})"
+        raise argparse.ArgumentError(action, f"{told}{f'; {hint}' if hint else ''}")
+
     def error(self, message: str) -> NoReturn:
-        shown = "".join(char if char.isprintable() else "?" for char in message)
-        self.exit(2, f"{self.prog}: {shown}; {self.prog} --help tells what there is\n")
+        self.exit(2, f"{self.prog}: {_printable(message)}; {self.prog} --help tells what there is\n")
+
+
+def _guess(value: str, choices: Iterable[str]) -> str:
+    import difflib  # 3 ms, which only errors take
+
+    near = difflib.get_close_matches(value.lower(), list(choices), 1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def tell(command: str, text: object) -> None:
+    """One line of `command` on stderr, whatever is in the text: paths and messages of others forge no lines there and
+    do nothing to a terminal."""
+    if sys.stderr is not None:
+        print(f"{command}: {_printable(str(text).replace(chr(10), ' '))}", file=sys.stderr)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def end_interrupted() -> NoReturn:
+    """After Ctrl-C: end by SIGINT's own effect, so that a shell sees it and ends the script that called us too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(1)  # not reached: the signal is this thread's
 
 
 def path_argument(text: str) -> Path:
@@ -95,13 +133,16 @@ def add_log_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def configuration(path: Path | None) -> Config:
-    """The file at `path`, else the default one, else nothing. Raises UsageError."""
+    """The file at `path`, else the default one, else nothing.
+
+    Raises UsageError for a file that is wrong or can't be read; only a default file that is not there is nothing.
+    """
     try:
-        return load(path) if path else load(CONFIG) if CONFIG.exists() else Config()
+        return load(path or CONFIG)
     except ConfigError as error:
+        if path is None and isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return Config()
         raise UsageError(str(error)) from None
-    except OSError as error:  # its directory is not for everybody
-        raise UsageError(f"{CONFIG} can't be read: {error.strerror}; check the mode of its directory") from None
 
 
 def reserved_cpus(argument: str | None, config: Config) -> CPUSet:

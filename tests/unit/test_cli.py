@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from nri_cpu import __version__
+from nri_cpu import __version__, command
 from nri_cpu.command import UsageError
 from nri_cpu.commands.run import settings_of
+from nri_cpu.config import Config
 from nri_cpu.nri.endpoint import InheritedFd, SocketPath
 
 
 def nri_cpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nri_cpu", *arguments]
+    called = [sys.executable, "-m", "nri_cpu", *arguments]
     env = {**os.environ, **environment}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(called, env=env, capture_output=True, text=True, timeout=30, check=False)
 
 
 def test_version() -> None:
@@ -33,6 +35,8 @@ def test_version() -> None:
     [
         ((), "COMMAND"),
         (("jump",), "jump"),
+        (("allocate",), "(choose from run, topology); dra-cpu allocate is a command;"),
+        (("topologie",), "did you mean topology?"),
         (("run", "--sockt", "/x"), "--sockt"),
         (("run", "--log-format", "xml"), "xml"),
         (("run", "--config", "/nowhere/config.yaml"), "/nowhere/config.yaml"),
@@ -55,6 +59,56 @@ def test_wrong_usage_is_exit_code_2_and_names_what_is_wrong(
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["nri_cpu", "dra"])
+def test_ctrl_c_ends_a_command_by_its_signal_and_without_a_word(module: str) -> None:
+    """So that a shell ends the script that called it too; Python would print a traceback, or exit with a number."""
+    script = (
+        f"import sys, {module}.cli as cli, nri_cpu.command as command\n"
+        "def interrupted(*_): raise KeyboardInterrupt\n"
+        "command.configuration = interrupted\n"
+        f"sys.exit(cli.main(['{'topology' if module == 'nri_cpu' else 'slices'}']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize(("module", "arguments"), [("nri_cpu", ["topology"]), ("dra", ["slices"])])
+def test_paths_of_others_do_nothing_to_a_terminal(module: str, arguments: list[str]) -> None:
+    called = [sys.executable, "-m", module, *arguments]
+    env = {**os.environ, "HOST_ROOT": "/tmp/\x1b[31m\nnri-cpu: forged"}
+    done = subprocess.run(called, env=env, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.isprintable()
+    assert "/tmp/?[31m" in line
+
+
+def test_a_closed_stderr_leaves_standard_output_alone() -> None:
+    called = f"exec {sys.executable} -m nri_cpu topology 2>&-"
+    env = {**os.environ, "HOST_ROOT": "/nowhere"}
+    done = subprocess.run(["sh", "-c", called], env=env, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.fault("A34")
+def test_a_default_configuration_that_can_not_be_reached_is_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Path.exists() is false for such a file from Python 3.14."""
+    monkeypatch.setattr(command, "CONFIG", tmp_path / "etc/config.yaml")
+    assert command.configuration(None) == Config()
+    (tmp_path / "etc").write_text("")  # no directory
+    assert command.configuration(None) == Config()
+
+    def refused(*_: object, **__: object) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    with pytest.raises(UsageError, match=r"etc/config\.yaml: can't be read: Permission denied; check the path"):
+        command.configuration(None)
 
 
 @pytest.mark.fault("A34")
