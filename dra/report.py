@@ -43,10 +43,12 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is read back of a report. `driver_config`: as it stands there, nothing of it is checked."""
+    """What is read back of a report. `driver_config`: as it stands there, nothing of it is checked. `claimed`: the CPUs
+    of prepared claims."""
 
     topology: Topology
     driver_config: Mapping[str, object]
+    claimed: CPUSet = EMPTY
 
 
 # ---- writing
@@ -179,7 +181,20 @@ def read_report(text: str) -> Report:
         raise ReportError(f"layoutVersion is {shown(layout)}: it must be {LAYOUT}, the one that is known here")
     config = top.get("driverConfig")
     topology = _topology(_object(top.get("cpuDetails"), "cpuDetails"))
-    return Report(topology, {} if config is None else _object(config, "driverConfig"))
+    return Report(topology, {} if config is None else _object(config, "driverConfig"), _claimed(top.get("claims")))
+
+
+def _claimed(claims: object) -> CPUSet:
+    """The CPUs of all claims; a report without claims (dra-driver-cpu's) is one of none."""
+    if claims is None:
+        return EMPTY
+    if not isinstance(claims, list):
+        raise ReportError(f"claims is {shown(claims)} where a list belongs")
+    cpus = EMPTY
+    for at, value in enumerate(claims):
+        where = f"claims[{at}]"
+        cpus |= cpus_of(_object(value, where).get("cpus"), f"{where}.cpus")
+    return cpus
 
 
 def _topology(details: Mapping[str, object]) -> Topology:
@@ -240,7 +255,11 @@ def _check_siblings(topology: Topology, siblings: Mapping[int, CPUSet]) -> None:
 
 
 class _Entry:
-    """The fields of one object; each method raises ReportError naming the place and the value."""
+    """The fields of one object, by name and as what they must be.
+
+    Each method raises ReportError naming the place and the value. `missing`: what stands for a field that isn't there;
+    None where there must be one. Whole numbers are at least `lowest` and at most `highest`.
+    """
 
     __slots__ = ("_found", "_where")
 

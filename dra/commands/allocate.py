@@ -1,5 +1,5 @@
-"""dra-cpu allocate: the CPUs that a claim would get on this machine, or on that of a report. A dry run: claims that are
-prepared don't count, and nothing is prepared."""
+"""dra-cpu allocate: the CPUs that a claim would get on this machine, or on that of a report. A dry run: nothing is
+prepared, and of prepared claims only those of a report or of --checkpoint count."""
 
 from __future__ import annotations
 
@@ -9,43 +9,52 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter_ns
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from dra.allocation import AllocationError, OptionsError, allocate
 from dra.allocation.machine import machine_of
 from dra.commands import settings
-from dra.commands.requests import MAX_LINE, OPTIONS, Machine, Question, Request, RequestError, config_of, parse_line
+from dra.commands.requests import MAX_LINE, OPTIONS, Question, Request, RequestError, Situation, config_of, parse_line
 from dra.cpu_config import CpuConfig
-from nri_cpu.command import UsageError, emit, reserved_cpus
+from nri_cpu.command import UsageError, emit, reserved_cpus, tell
 from nri_cpu.config import Config
+from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology import Topology
+
+if TYPE_CHECKING:
+    from dra.allocation.explain import Explanation
 
 _Answer = dict[str, object]
 
 
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
+    """Prints the answer, or with --batch all of them; 0, or 1 for one that is a refusal.
+
+    Raises UsageError, CommandError, CheckpointError or OutputError.
+    """
     if options.batch is not None and options.output is not None:
         raise UsageError("-o is for one request: answers to --batch are JSON, one a line")
-    machine = _of_report(options) if options.report else _of_this(options, env)
+    situation = _of_report(options) if options.report else _of_this(options, env)
     asked = _request(options)
     if options.batch is None:
-        return _single(machine, asked, options.output or "text", options.explain)
-    _check_defaults(machine, asked)
-    machine_of(machine.topology)  # kept: it is not to count as the first answer's time
+        return _single(situation, asked, options.output or "text", options.explain)
+    _check_defaults(situation, asked)
+    machine_of(situation.topology)  # kept: it is not to count as the first answer's time
     for line in _lines(options.batch):
-        emit(json.dumps(_answer_line(machine, line, asked, options.explain)) + "\n")
+        emit(json.dumps(_answer_line(situation, line, asked, options.explain)) + "\n")
     return 0
 
 
 # ---- the machine
 
 
-def _of_this(options: argparse.Namespace, env: Mapping[str, str]) -> Machine:
-    where = settings.machine_of(options, env)
-    return Machine(settings.topology_of(where), where.reserved, settings.default_of(where.config))
+def _of_this(options: argparse.Namespace, env: Mapping[str, str]) -> Situation:
+    machine = settings.machine_settings(options, env)
+    topology = settings.topology_of(machine)
+    return Situation(topology, machine.reserved | _claimed(options, EMPTY), settings.default_of(machine.config))
 
 
-def _of_report(options: argparse.Namespace) -> Machine:
+def _of_report(options: argparse.Namespace) -> Situation:
     """The machine of a report, with the report's configuration, or the one that is named beside it."""
     from dra.report import MAX_REPORT_BYTES, ReportError, read_report
 
@@ -66,14 +75,24 @@ def _of_report(options: argparse.Namespace) -> Machine:
         from nri_cpu.command import configuration
 
         config = configuration(options.config)
-        return _machine(report.topology, options, config, settings.default_of(config))
-    return _machine(report.topology, options, *_config_of_report(path, report.driver_config))
-
-
-def _machine(topology: Topology, options: argparse.Namespace, config: Config, default: CpuConfig) -> Machine:
+        default = settings.default_of(config)
+    else:
+        config, default = _config_of_report(path, report.driver_config)
     reserved = reserved_cpus(options.reserved_cpus, config)
-    settings.refuse_missing(reserved, topology)
-    return Machine(topology, reserved, default)
+    settings.refuse_missing(reserved, report.topology)
+    return Situation(report.topology, reserved | _claimed(options, report.claimed), default)
+
+
+def _claimed(options: argparse.Namespace, otherwise: CPUSet) -> CPUSet:
+    """The CPUs of the claims in the checkpoint, if one is named."""
+    if not options.checkpoint:
+        return otherwise
+    from nri_cpu.commands.holders import named_checkpoint
+
+    cpus = EMPTY
+    for claim in named_checkpoint(options.checkpoint).claims.values():
+        cpus |= claim.cpus
+    return cpus
 
 
 def _config_of_report(path: Path, found: Mapping[str, object]) -> tuple[Config, CpuConfig]:
@@ -83,7 +102,8 @@ def _config_of_report(path: Path, found: Mapping[str, object]) -> tuple[Config, 
     try:
         config = Config(reserved_cpus=cpus_of(found.get("reservedCPUs", ""), "reservedCPUs"))
         default = config_of({key: found[key] for key in OPTIONS if found.get(key) is not None})
-        default.options()
+        if default.strategy is not None:  # as on the node itself: a request may bring the strategy
+            default.options()
     except (ReportError, RequestError, OptionsError) as error:
         raise UsageError(f"--report {path}: driverConfig.{error}") from None
     return config, default
@@ -110,22 +130,23 @@ def _request(options: argparse.Namespace) -> Request:
     return Request(options.cpus or 0, options.free, options.device, config)
 
 
-def _single(machine: Machine, request: Request, output: str, explained: bool) -> int:
+def _single(situation: Situation, request: Request, output: str, explained: bool) -> int:
     try:
-        question = machine.question(request)
+        question = situation.question(request)
     except RequestError as error:
         raise UsageError(str(error)) from None
-    answer = _explained(machine.topology, question) if explained else _answer(machine.topology, question)
+    found = _explanation(situation.topology, question) if explained else None
+    answer = _as_json(found) if found else _answer(situation.topology, question)
     refusal = answer.get("error")
     if output == "json":
         emit(json.dumps(answer) + "\n")
+        return 1 if refusal else 0
+    if refusal:
+        tell("dra-cpu", refusal)
     else:
-        if not refusal:
-            emit(f"{answer['cpus']}\n")
-        else:
-            print(f"dra-cpu: {refusal}", file=sys.stderr)
-        if explained:
-            emit("".join(f"{line}\n" for line in _reasons(answer)))
+        emit(f"{answer['cpus']}\n")
+    if found:
+        emit("".join(f"{line}\n" for line in _as_text(found)))
     return 1 if refusal else 0
 
 
@@ -136,38 +157,36 @@ def _answer(topology: Topology, question: Question) -> _Answer:
         return {"error": str(error)}
 
 
-def _explained(topology: Topology, question: Question) -> _Answer:
-    """The answer with its reasons."""
+def _explanation(topology: Topology, question: Question) -> Explanation:
     from dra.allocation.explain import explain
 
-    found = explain(topology, question.free, question.count, question.options)
+    return explain(topology, question.free, question.count, question.options)
+
+
+def _as_json(found: Explanation) -> _Answer:
+    """The answer with its reasons."""
     seen: _Answer = {"free": str(found.free), "wholeFreeCores": str(found.whole_cores)}
     if found.cpus is None:
         return {"error": found.error, "wouldFit": list(found.would_fit), **seen}
     return {"cpus": str(found.cpus), "quality": dict(found.quality), **seen}
 
 
-def _reasons(answer: _Answer) -> Iterator[str]:
+def _as_text(found: Explanation) -> Iterator[str]:
     """What an explained answer says beside the answer, for people."""
-    free, whole = answer["free"] or "none", answer["wholeFreeCores"] or "none"
-    yield f"free: {free}; of these on whole free cores: {whole}"
-    if "error" in answer:
-        fit = answer["wouldFit"]
-        if isinstance(fit, list):
-            yield f"would fit: {', '.join(map(str, fit)) or 'no number'}"
-    quality = answer.get("quality")
-    if isinstance(quality, dict):
-        for key, value in quality.items():
-            yield f"{key}: {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
+    yield f"free: {found.free or 'none'}; of these on whole free cores: {found.whole_cores or 'none'}"
+    if found.cpus is None:
+        yield f"would fit: {', '.join(map(str, found.would_fit)) or 'no number'}"
+    for key, value in found.quality.items():
+        yield f"{key}: {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
 # ---- many requests
 
 
-def _check_defaults(machine: Machine, asked: Request) -> None:
+def _check_defaults(situation: Situation, asked: Request) -> None:
     """What is wrong with the arguments is wrong for every line."""
     try:
-        machine.question(Request(1, asked.free, asked.device, CpuConfig()))
+        situation.free(asked)
     except RequestError as error:
         raise UsageError(str(error)) from None
 
@@ -194,18 +213,18 @@ def _limited(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _answer_line(machine: Machine, line: bytes, asked: Request, explained: bool) -> _Answer:
+def _answer_line(situation: Situation, line: bytes, asked: Request, explained: bool) -> _Answer:
     try:
-        question = machine.question(parse_line(line).over(asked))
+        question = situation.question(parse_line(line).over(asked))
     except RequestError as error:
         return {"error": str(error)}
     begin = perf_counter_ns()
     try:
-        cpus = allocate(machine.topology, question.free, question.count, question.options)
+        cpus = allocate(situation.topology, question.free, question.count, question.options)
     except AllocationError as error:
         return {"error": str(error)}
     took = perf_counter_ns() - begin
     answer: _Answer = {"cpus": str(cpus), "ns": took}
     if explained:
-        answer["quality"] = _explained(machine.topology, question)["quality"]
+        answer["quality"] = dict(_explanation(situation.topology, question).quality)
     return answer

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,17 +17,19 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from dra.commands.errors import CommandError
-from dra.commands.node import Devices, devices_of
+from dra.commands.node import DeviceSettings, device_settings
+from dra.commands.settings import refuse_missing
 from dra.report import report_of
 from nri_cpu import plain_yaml
-from nri_cpu.checkpoint.boot import boot_id
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
-from nri_cpu.checkpoint.files import read_checkpoint, read_owners
+from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
-from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT, UsageError, configuration, emit, reserved_cpus
+from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT, UsageError, configuration, emit, reserved_cpus, tell
+from nri_cpu.commands.holders import owners_beside, why
+from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.topology import Overlay, Topology, TopologyError, load_overlay, read_topology
+from nri_cpu.topology import Overlay, Topology, TopologyError, read_topology
 
 if TYPE_CHECKING:
     from loguru import Message
@@ -38,10 +39,11 @@ _NAMES = 100
 
 
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
+    """Writes or prints the report; 0. Raises UsageError, CommandError or OutputError."""
     gathering = _Gathering(options, Path(env.get("HOST_ROOT") or "/"))
     text = plain_yaml.dump(gathering.report())
     for note in gathering.notes:
-        print(f"dra-cpu: {note}", file=sys.stderr)
+        tell("dra-cpu", note)
     if options.stdout:
         emit(text)
     else:
@@ -60,15 +62,15 @@ class _Gathering:
     def report(self) -> dict[str, object]:
         config = self._config()
         topology = self._topology(config)
-        devices = devices_of(self.options, config)
+        devices = device_settings(self.options, config)
         reserved = reserved_cpus(self.options.reserved_cpus, config)
-        if missing := reserved - topology.present:
-            self.notes.append(
-                f"driverConfig: reserved CPUs {missing} do not exist: this machine has {topology.present}"
-            )
+        try:
+            refuse_missing(reserved, topology)
+        except UsageError as error:
+            self.notes.append(f"driverConfig: {error}")
         checkpoint = self.options.checkpoint or config.checkpoint or CHECKPOINT
         claims = self._claims(checkpoint, reserved)
-        owners = self._owners(checkpoint.with_name("owners.json"))
+        owners = self._owners(checkpoint)
         said = _config_said(config, devices, reserved, checkpoint)
         return report_of(topology, said, claims.values(), owners, self.notes)
 
@@ -83,7 +85,7 @@ class _Gathering:
             return Config()
 
     def _topology(self, config: Config) -> Topology:
-        overlay = self._overlay(self.options.sysfs_overlay or config.sysfs_overlay)
+        overlay = self._overlay(config)
         listening = logger.add(self._note_odd, level="INFO", format="{message}")
         try:
             return read_topology(self.host, overlay)
@@ -96,22 +98,22 @@ class _Gathering:
         """What is odd about the machine is logged where it is read."""
         self.notes.append(f"cpuDetails: {message.record['message'].removeprefix('topology: ')}")
 
-    def _overlay(self, path: Path | None) -> Overlay | None:
+    def _overlay(self, config: Config) -> Overlay | None:
         try:
-            return load_overlay(path) if path else None
-        except TopologyError as error:
+            return overlay_of(self.options.sysfs_overlay, config)
+        except UsageError as error:
             if self.options.sysfs_overlay:
-                raise UsageError(str(error)) from None
+                raise
             self.notes.append(f"cpuDetails: {error}; this is the machine without it")
             return None
 
     def _claims(self, path: Path, reserved: CPUSet) -> Mapping[str, ClaimRecord]:
         try:
             checkpoint, _ = read_checkpoint(path)
-        except CheckpointMissing:
-            return {}
         except CheckpointError as error:
-            self.notes.append(f"claims: {error}")
+            # Where none is named there need not be one.
+            if self.options.checkpoint or not isinstance(error, CheckpointMissing):
+                self.notes.append(f"claims: {why(error)}")
             return {}
         if checkpoint.reserved != reserved:
             self.notes.append(
@@ -119,21 +121,15 @@ class _Gathering:
             )
         return checkpoint.claims
 
-    def _owners(self, path: Path) -> Mapping[str, Owner]:
+    def _owners(self, checkpoint: Path) -> Mapping[str, Owner]:
         try:
-            owners, boot = read_owners(path)
-        except CheckpointMissing:
-            return {}
+            return owners_beside(checkpoint, self.host)
         except CheckpointError as error:
-            self.notes.append(f"containers: {error}")
+            self.notes.append(f"containers: {why(error)}")
             return {}
-        if boot != boot_id(self.host):
-            self.notes.append(f"containers: {path} is of another boot: nri-cpu has not written it since")
-            return {}
-        return owners.owners
 
 
-def _config_said(config: Config, devices: Devices, reserved: CPUSet, checkpoint: Path) -> dict[str, object]:
+def _config_said(config: Config, devices: DeviceSettings, reserved: CPUSet, checkpoint: Path) -> dict[str, object]:
     """The configuration as it counts, in the words of its file; what has no default and is not set is left out."""
     said: dict[str, object | None] = {
         "cpuDeviceMode": str(devices.mode),

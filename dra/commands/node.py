@@ -6,7 +6,7 @@ import argparse
 import os
 from dataclasses import dataclass
 
-from dra.commands.settings import Machine, default_of
+from dra.commands.settings import MachineSettings, default_of
 from dra.devices import DeviceMode, GroupBy
 from dra.prepare.choice import Node
 from nri_cpu.command import UsageError
@@ -16,31 +16,40 @@ from nri_cpu.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
-    """What a device of this node is and tells, and the name of its pool."""
+class DeviceSettings:
+    """What a device of this node is and tells, and the name of its pool.
+
+    `warnings`: arguments that have no effect beside the others, for whoever has written them.
+    """
 
     node_name: str
     mode: DeviceMode
     group_by: GroupBy
     pcie_roots: bool
     node_allocatable_mapping: bool
+    warnings: tuple[str, ...] = ()
 
 
-def devices_of(options: argparse.Namespace, config: Config) -> Devices:
+def device_settings(options: argparse.Namespace, config: Config) -> DeviceSettings:
     """Raises UsageError."""
     if options.hostname_override and not is_node_name(options.hostname_override):
         name = quote(options.hostname_override)
         raise UsageError(f"--hostname-override: {name} is no name of a node (lower-case letters, digits, - and .)")
-    return Devices(
+    mode = DeviceMode(options.cpu_device_mode or config.cpu_device_mode or DeviceMode.GROUPED)
+    roots: bool | None = options.expose_pcie_roots
+    return DeviceSettings(
         node_name=options.hostname_override or config.hostname_override or os.uname().nodename.strip().lower(),
-        mode=DeviceMode(options.cpu_device_mode or config.cpu_device_mode or DeviceMode.GROUPED),
+        mode=mode,
         group_by=GroupBy(options.group_by or config.group_by or GroupBy.NUMANODE),
-        pcie_roots=options.expose_pcie_roots or bool(config.expose_pcie_roots),
+        pcie_roots=bool(config.expose_pcie_roots if roots is None else roots),
         node_allocatable_mapping=bool(config.publish_node_allocatable_resource_mapping),
+        warnings=(f"--group-by {options.group_by} has no effect: in individual mode a device is one CPU",)
+        if options.group_by and mode is DeviceMode.INDIVIDUAL
+        else (),
     )
 
 
-def node_of(machine: Machine, devices: Devices, topology: Topology) -> Node:
+def node_of(machine: MachineSettings, devices: DeviceSettings, topology: Topology) -> Node:
     """The node as it is configured. Raises UsageError for a configuration that contradicts itself."""
     return Node.of(
         devices.node_name,

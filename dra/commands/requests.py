@@ -67,27 +67,30 @@ class Question:
     options: AllocationOptions
 
 
-class Machine:
-    """What a request means here. `reserved`: not free where no request says what is; `default`: how to choose."""
+class Situation:
+    """What a request means on one machine. `taken`: not free unless a request says so; `default`: how to choose."""
 
-    def __init__(self, topology: Topology, reserved: CPUSet, default: CpuConfig) -> None:
+    def __init__(self, topology: Topology, taken: CPUSet, default: CpuConfig) -> None:
         self.topology = topology
-        self._reserved = reserved
+        self._taken = taken
         self._default = default
         self._devices: Mapping[str, Device] | None = None
 
     def question(self, request: Request) -> Question:
         """Raises RequestError."""
-        free = self.topology.online - self._reserved if request.free is None else self._free(request.free)
-        if request.device is not None:
-            free &= self._device(request.device)
+        free = self.free(request)
         try:
             options = merge([self._default, request.config]).options()
         except OptionsError as error:
             raise RequestError(str(error)) from None
         return Question(free, request.cpus, options)
 
-    def _free(self, text: str) -> CPUSet:
+    def free(self, request: Request) -> CPUSet:
+        """What the request may take. Raises RequestError."""
+        free = self.topology.online - self._taken if request.free is None else self._listed(request.free)
+        return free if request.device is None else free & self._device(request.device)
+
+    def _listed(self, text: str) -> CPUSet:
         try:
             free = CPUSet.parse(text)
         except CPUSetError as error:

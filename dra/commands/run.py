@@ -14,8 +14,8 @@ from loguru import logger
 from dra.cdi import CdiDirectory
 from dra.claims import ClaimError, ClaimSource
 from dra.commands.errors import CommandError
-from dra.commands.node import Devices, devices_of, node_of
-from dra.commands.settings import Machine, machine_of, topology_of
+from dra.commands.node import DeviceSettings, device_settings, node_of
+from dra.commands.settings import MachineSettings, machine_settings, topology_of
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
 from dra.prepare.preparer import Preparer
@@ -36,8 +36,8 @@ _SIGNALS = {signal.SIGTERM, signal.SIGINT}
 class Settings:
     """What `dra-cpu run` needs to know, from defaults, file and flags, in this order."""
 
-    machine: Machine
-    devices: Devices
+    machine: MachineSettings
+    devices: DeviceSettings
     require_plugin: bool
     checkpoint: Path
     cdi_directory: Path
@@ -47,6 +47,7 @@ class Settings:
 
 
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
+    """Serves until a signal; 0. Raises UsageError, CommandError or CheckpointError."""
     # Before there is any other thread: one that takes the signal would leave this one asleep.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     log_to(options.log_format, level="DEBUG" if options.verbosity else "INFO")
@@ -56,7 +57,7 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
     """Raises UsageError."""
-    machine = machine_of(options, env)
+    machine = machine_settings(options, env)
     config = machine.config
     if options.claims_dir and options.kubeconfig:
         raise UsageError("--claims-dir and --kubeconfig exclude each other: claims come from one place")
@@ -65,7 +66,7 @@ def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings
         raise UsageError(f"--kubelet-root-dir {root} is no absolute path: the kubelet is told where the socket is")
     return Settings(
         machine=machine,
-        devices=devices_of(options, config),
+        devices=device_settings(options, config),
         require_plugin=config.require_plugin is not False,
         checkpoint=options.checkpoint or config.checkpoint or CHECKPOINT,
         cdi_directory=options.cdi_dir or config.cdi_dir or CDI_DIRECTORY,
@@ -121,6 +122,8 @@ def _node(settings: Settings) -> Node:
     topology = topology_of(settings.machine)
     node = node_of(settings.machine, settings.devices, topology)
     _describe(node, topology)
+    for warning in (*settings.devices.warnings, *node.warnings()):
+        logger.warning("{}", warning)
     return node
 
 
@@ -130,8 +133,6 @@ def _describe(node: Node, topology: Topology) -> None:
         *(node.pool, topology.online, len(topology.cores), len(topology.l3_groups), len(topology.nodes)),
         *(len(topology.sockets), node.reserved or "none", len(node.devices), node.mode),
     )
-    for warning in node.warnings():
-        logger.warning("{}", warning)
 
 
 def _source(settings: Settings) -> ClaimSource:

@@ -11,13 +11,14 @@ from dra.allocation import OptionsError
 from dra.commands.errors import CommandError
 from dra.cpu_config import CpuConfig, node_default
 from nri_cpu.command import UsageError, configuration, reserved_cpus
+from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.topology import Overlay, Topology, TopologyError, load_overlay, read_topology
+from nri_cpu.topology import Overlay, Topology, TopologyError, read_topology
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSettings:
     """Where the machine is read, and what is kept out of devices. `host`: HOST_ROOT; `config`: the file."""
 
     host: Path
@@ -26,29 +27,24 @@ class Machine:
     config: Config
 
 
-def machine_of(options: argparse.Namespace, env: Mapping[str, str]) -> Machine:
+def machine_settings(options: argparse.Namespace, env: Mapping[str, str]) -> MachineSettings:
     """Raises UsageError."""
     config = configuration(options.config)
-    overlay = options.sysfs_overlay or config.sysfs_overlay
-    try:
-        loaded = load_overlay(overlay) if overlay else None
-    except TopologyError as error:
-        raise UsageError(str(error)) from None
-    return Machine(
+    return MachineSettings(
         host=Path(env.get("HOST_ROOT") or "/"),
-        overlay=loaded,
+        overlay=overlay_of(options.sysfs_overlay, config),
         reserved=reserved_cpus(options.reserved_cpus, config),
         config=config,
     )
 
 
-def topology_of(machine: Machine) -> Topology:
+def topology_of(settings: MachineSettings) -> Topology:
     """The machine as it is now. Raises CommandError when there is none, UsageError for reserved CPUs it lacks."""
     try:
-        topology = read_topology(machine.host, machine.overlay)
+        topology = read_topology(settings.host, settings.overlay)
     except TopologyError as error:
         raise CommandError(str(error)) from error
-    refuse_missing(machine.reserved, topology)
+    refuse_missing(settings.reserved, topology)
     return topology
 
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 
-from dra.commands.node import devices_of, node_of
-from dra.commands.settings import machine_of, topology_of
-from dra.slices.objects import check, slices_of
+from dra.commands.node import device_settings, node_of
+from dra.commands.settings import machine_settings, topology_of
+from dra.slices.limits import check
+from dra.slices.objects import slices_of
 from nri_cpu import plain_yaml
-from nri_cpu.command import emit
+from nri_cpu.command import emit, tell
 
 
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
-    machine = machine_of(options, env)
-    devices = devices_of(options, machine.config)
+    """Prints the slices and 0, or 1 when the API server would refuse them; what is wrong or odd goes to stderr.
+
+    Raises UsageError, CommandError or OutputError.
+    """
+    machine = machine_settings(options, env)
+    devices = device_settings(options, machine.config)
     node = node_of(machine, devices, topology_of(machine))
     slices = slices_of(tuple(node.devices.values()), node.pool, devices.node_allocatable_mapping)
-    for warning in [*node.warnings(), *check(slices)]:
-        print(f"dra-cpu: {warning}", file=sys.stderr)
+    problems = check(slices)
+    for line in (*devices.warnings, *node.warnings(), *problems):
+        tell("dra-cpu", line)
     if options.output == "json":
         emit(json.dumps({"apiVersion": "v1", "kind": "List", "items": slices}, indent=2) + "\n")
     else:
         emit("".join(map(plain_yaml.dump, slices)))
-    return 0
+    return 1 if problems else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,3 +45,8 @@ class DraCpu:
         out, err = self._capsys.readouterr()
         assert "Traceback" not in err
         return Done(code, out, err)
+
+
+def environment(host: Path) -> dict[str, str]:
+    """Of a process on the machine that is a directory."""
+    return {**os.environ, "HOST_ROOT": str(host)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from loguru import logger
 
 from tests.unit.dra.command import DraCpu
+from tests.unit.dra.companion import Companion
 from tests.unit.topology.machines import box, write_sysfs
 
 
@@ -19,3 +21,11 @@ def dra_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[DraC
     yield DraCpu(capsys, write_sysfs(tmp_path / "host", box()), tmp_path / "config.yaml")
     logger.remove()
     logger.add(sys.__stderr__)  # type: ignore[arg-type]  # it is there
+
+
+@pytest.fixture
+def companion(tmp_path: Path) -> Iterator[Companion]:
+    """What `dra-cpu run` needs, on the node in a box."""
+    # A socket's path has room for 107 bytes, of which pytest's own directories take most.
+    with tempfile.TemporaryDirectory(prefix="dra-") as root:
+        yield Companion(tmp_path, Path(root))

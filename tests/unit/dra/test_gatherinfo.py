@@ -44,13 +44,20 @@ def report(text: str) -> Any:
 
 @pytest.mark.fault("F-16")
 def test_the_report_is_this_machine(dra_cpu: DraCpu) -> None:
-    done = dra_cpu("gatherinfo", "--stdout", "--checkpoint", "/nowhere/checkpoint.json")
+    dra_cpu.config.write_text("checkpoint: /nowhere/checkpoint.json\n")
+    done = dra_cpu("gatherinfo", "--stdout")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("---\n")
     assert read_report(done.out).topology == box()
     found = report(done.out)
     assert found["toolVersion"]["version"] == __version__
     assert (found["claims"], found["containers"], "notes" in found) == ([], [], False)
+
+
+def test_a_checkpoint_that_is_named_and_not_there_is_a_note(dra_cpu: DraCpu) -> None:
+    done = dra_cpu("gatherinfo", "--stdout", "--checkpoint", "/nowhere/checkpoint.json")
+    assert (done.code, report(done.out)["claims"]) == (0, [])
+    assert report(done.out)["notes"][0].startswith("claims: /nowhere/checkpoint.json does not exist")
 
 
 @pytest.mark.fault("A26")
@@ -140,6 +147,7 @@ def test_an_ordinary_user_gets_the_machine_and_reads_what_is_missing(dra_cpu: Dr
     assert [note.partition(":")[0] for note in found["notes"]] == ["claims", "containers"]
     assert f"{state} can't be read: Permission denied" in found["notes"][0]
     assert f"dra-cpu: claims: {state} can't be read: Permission denied" in done.stderr
+    assert [line.endswith("; only root may read it") for line in done.stderr.splitlines()] == [True, True]
     assert read_report(done.stdout).topology == box()
 
 

@@ -33,6 +33,13 @@ def everything() -> Topology:
     )
 
 
+def far_numbers() -> Topology:
+    """Numbers as firmware makes them: 32 bits without a sign."""
+    return Topology.of(
+        Cpu(n, 3_000_000_000 + n // 2, -1, -1, 4_294_967_295 - n, n // 2, 3_000_000_000 + n // 2) for n in range(4)
+    )
+
+
 @pytest.mark.parametrize(
     "topology",
     [
@@ -43,8 +50,9 @@ def everything() -> Topology:
         everything(),
         machine(sockets=2, dies=2, cores=4, threads=8, l3_per_node=2),
         machine(cores=1),
+        far_numbers(),
     ],
-    ids=["box", "offline", "t2", "hybrid", "everything", "smt8", "one"],
+    ids=["box", "offline", "t2", "hybrid", "everything", "smt8", "one", "far"],
 )
 def test_a_machine_reads_back_as_itself(topology: Topology) -> None:
     report = read_report(dump(report_of(topology, {"strategy": "spread"})))
@@ -100,26 +108,32 @@ def test_no_preparation_and_nothing_unknown_gets_into_a_report() -> None:
     assert SECRET not in text
     assert "preparation" not in text
     report: Any = parse(text, 10_000)[0]
-    assert (
-        report["claims"]
-        == [
-            {
-                "uid": UID,
-                "namespace": "default",
-                "name": "one",
-                "cpus": "0",
-                "podUIDs": ["pod"],
-                "preparedAt": "2026-01-01T00:00:00Z",
-                "devices": [
-                    {"request": "cpus", "pool": "node", "device": "cpudevnuma000", "cpus": "0", "shareID": None}
-                ],
-                "options": {"cpus": {"strategy": "packed"}},
-            }
-        ]
-        or report["claims"][0]["cpus"] == "0"
-    )
+    assert report["claims"] == [
+        {
+            "uid": UID,
+            "namespace": "default",
+            "name": "one",
+            "cpus": "0",
+            "podUIDs": ["pod"],
+            "preparedAt": "2026-01-01T00:00:00Z",
+            "devices": [{"request": "cpus", "pool": "node", "device": "cpudevnuma000", "cpus": "0", "shareID": None}],
+            "options": {"cpus": {"strategy": "packed"}},
+        }
+    ]
     assert report["containers"][0]["podName"] == "web"
     assert report["notes"] == ["a note"]
+
+
+def test_the_cpus_of_claims_read_back() -> None:
+    claims = [
+        ClaimRecord(
+            UID.replace("6", str(n)), "default", f"c{n}", (), CPUSet.parse(cpus), SECRET, "2026-01-01T00:00:00Z", ()
+        )
+        for n, cpus in enumerate(("0,8", "5"))
+    ]
+    assert read_report(dump(report_of(box(), {}, claims))).claimed == CPUSet.parse("0,5,8")
+    assert read_report(dump(report_of(box(), {}))).claimed == CPUSet()
+    assert read_report(THEIRS).claimed == CPUSet()
 
 
 THEIRS = """\
@@ -198,6 +212,13 @@ def edited(**changes: object) -> str:
         ("layoutVersion: v1\ncpuDetails: {cpus: []}\n", "cpuDetails.cpus has no CPU that is on line"),
         ("layoutVersion: v1\ncpuDetails: {cpus: [1]}\n", "cpuDetails.cpus[0] is 1 where an object belongs"),
         (THEIRS.replace("driverConfig:", "driverConfig: [1]\nx:"), "driverConfig is a list where an object belongs"),
+        (f"{THEIRS}claims: {{}}\n", "claims is an object where a list belongs"),
+        (f"{THEIRS}claims: [x]\n", "claims[0] is 'x' where an object belongs"),
+        (
+            f"{THEIRS}claims: [{{cpus: 1}}, {{uid: x}}]\n",
+            "claims[1].cpus is missing or null: it must be a list of CPUs",
+        ),
+        (f"{THEIRS}claims: [{{cpus: 3-1}}]\n", "claims[0].cpus: '3-1' has the reversed range 3-1"),
         (edited(cpuID=None), "cpuDetails.cpus[1].cpuID is missing or null: it must be a number from 0 to 8191"),
         (edited(cpuID="1"), "cpuDetails.cpus[1].cpuID is '1': it must be a number"),
         (edited(cpuID=True), "cpuDetails.cpus[1].cpuID is true: it must be a number"),
@@ -205,8 +226,8 @@ def edited(**changes: object) -> str:
         (edited(cpuID=-1), "cpuDetails.cpus[1].cpuID is -1"),
         (edited(cpuID=0), "cpuDetails.cpus[1].cpuID is 0, as in an entry before it"),
         (edited(cpuID=1.5), "cpuDetails.cpus[1].cpuID is '1.5'"),
-        (edited(coreID=-1), "cpuDetails.cpus[1].coreID is -1: it must be a number from 0 to 2147483647"),
-        (edited(coreID=2**31), "cpuDetails.cpus[1].coreID is 2147483648"),
+        (edited(coreID=-1), "cpuDetails.cpus[1].coreID is -1: it must be a number from 0 to 999999999999999999"),
+        (edited(coreID=10**18), "cpuDetails.cpus[1].coreID is '1000000000000000000': it must be"),
         (edited(socketID=None), "cpuDetails.cpus[1].socketID is missing or null"),
         (edited(numaNodeID="x"), "cpuDetails.cpus[1].numaNodeID is 'x'"),
         (edited(uncoreCacheID=[1]), "cpuDetails.cpus[1].uncoreCacheID is a list"),

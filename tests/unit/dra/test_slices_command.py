@@ -94,8 +94,31 @@ def test_pcie_roots_are_there_when_they_are_switched_on(dra_cpu: DraCpu, tmp_pat
     assert "pcieRoot" not in dra_cpu(*arguments).out
     attributes = documents(dra_cpu(*arguments, "--expose-pcie-roots").out)[0]["spec"]["devices"][0]["attributes"]
     assert attributes["resource.kubernetes.io/pcieRoot"] == {"strings": ["pci0000:00"]}
+    assert "pcieRoot" in dra_cpu(*arguments, "--expose-pcie-roots=true").out
+    assert "pcieRoot" not in dra_cpu(*arguments, "--expose-pcie-roots=false").out
     dra_cpu.config.write_text("exposePCIeRoots: true\n")
     assert "pcieRoot" in dra_cpu(*arguments).out
+    assert "pcieRoot" not in dra_cpu(*arguments, "--expose-pcie-roots=F").out
+
+
+def test_what_the_api_server_would_refuse_is_exit_code_1_with_the_slices(
+    dra_cpu: DraCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra.slices.limits._MAX_BYTES", 100)
+    done = dra_cpu("slices")
+    assert done.code == 1
+    assert "100 at most" in done.err
+    assert documents(done.out)
+
+
+@pytest.mark.fault("R16")
+def test_warnings_alone_are_exit_code_0(dra_cpu: DraCpu) -> None:
+    done = dra_cpu("slices", "--reserved-cpus", "0", "--cpu-device-mode", "individual", "--group-by", "socket")
+    assert done.code == 0
+    assert done.err.splitlines()[0] == (
+        "dra-cpu: --group-by socket has no effect: in individual mode a device is one CPU"
+    )
+    assert "siblings of reserved ones" in done.last
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,6 +135,8 @@ def test_every_captured_machine_has_devices(dra_cpu: DraCpu, name: str) -> None:
     [
         (("-o", "table"), "argument -o/--output: invalid choice: 'table'"),
         (("--group-by", "core"), "argument --group-by: invalid choice: 'core'"),
+        (("--group-by", "numa-node"), "did you mean numanode?"),
+        (("--expose-pcie-roots=yes",), "argument --expose-pcie-roots: 'yes' is neither true nor false"),
         (("--hostname-override", "A b"), "--hostname-override: 'A b' is no name of a node"),
         (("--reserved-cpus", "16"), "reserved CPUs 16 do not exist: this machine has 0-15"),
         (("--sysfs-overlay", "/nowhere"), "sysfs overlay /nowhere: can't be read"),
