@@ -35,9 +35,9 @@ def parse(text: str, limit: int) -> list[object]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise PlainYamlError(
-            f"is no YAML{where}: {getattr(error, 'problem', None) or 'it can not be parsed'}"
-        ) from None
+        # The reader of characters has a reason and no line, the scanner and the parser have both.
+        what = getattr(error, "problem", None) or getattr(error, "reason", None)
+        raise PlainYamlError(f"is no YAML{where}: {what or 'it can not be parsed'}") from None
     except PlainYamlError:
         raise
     except (ValueError, OverflowError) as error:  # of int() and chr(), which the scanner does not look after
