@@ -88,7 +88,7 @@ def test_every_example_is_what_is_answered(name: str, free: str, count: str, how
 
 
 def test_the_page_names_the_limit_of_a_search() -> None:
-    assert f"no more than {MOST_SETS:,} sets" in PAGE
+    assert ("more than ten thousand of them" in PAGE) == (10_000 < MOST_SETS < 30_000)
 
 
 def test_the_page_names_the_version_that_is_asked() -> None:
