@@ -12,7 +12,8 @@
 
 These are the words of dra-driver-cpu, whose reports are read too, except for the last three. Ours have for each CPU
 also dieID, siblings (a list of CPUs, with itself) and online (of a CPU that is not on line only the node is known); in
-cpuDetails possibleCPUs, isolatedCPUs, memoryNodes and pcieRoots. No secret gets in: claims without their preparation.
+cpuDetails possibleCPUs, isolatedCPUs, memoryNodes (memory and no CPU), memorylessNodes and pcieRoots. No secret gets
+in: claims without their preparation.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def report_of(
             "possibleCPUs": str(topology.possible),
             "isolatedCPUs": str(topology.isolated),
             "memoryNodes": list(topology.memory_nodes),
+            "memorylessNodes": list(topology.memoryless_nodes),
             "pcieRoots": {name: str(cpus) for name, cpus in topology.pcie_roots.items()},
         },
         "driverConfig": dict(driver_config),
@@ -226,6 +228,7 @@ def _topology(details: Mapping[str, object]) -> Topology:
         possible=place.cpuset("possibleCPUs"),
         isolated=place.cpuset("isolatedCPUs"),
         memory_nodes=place.integers("memoryNodes"),
+        memoryless_nodes=place.integers("memorylessNodes"),
         pcie_roots=place.cpusets("pcieRoots"),
     )
     _check_siblings(topology, siblings)

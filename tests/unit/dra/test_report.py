@@ -29,6 +29,7 @@ def everything() -> Topology:
         possible=CPUSet.parse("0-31"),
         isolated=CPUSet.parse("2,4"),
         memory_nodes=(5, 7),
+        memoryless_nodes=(3,),
         pcie_roots={"pci0000:00": CPUSet.parse("0-7"), "pci0000:80": CPUSet.parse("")},
     )
 
@@ -256,6 +257,7 @@ def test_what_is_wrong_is_one_error_with_key_and_value(text: str, message: str) 
         ("possibleCPUs", "x", "cpuDetails.possibleCPUs: 'x' is not a list of CPUs"),
         ("isolatedCPUs", False, "cpuDetails.isolatedCPUs is false: it must be a list of CPUs"),
         ("memoryNodes", 1, "cpuDetails.memoryNodes is 1: it must be a list of numbers"),
+        ("memorylessNodes", ["0"], "cpuDetails.memorylessNodes is a list: it must be a list of numbers"),
         ("memoryNodes", [-1], "cpuDetails.memoryNodes is a list: it must be a list of numbers"),
         ("pcieRoots", [], "cpuDetails.pcieRoots is a list where an object belongs"),
         ("pcieRoots", {"pci0000:00": "1-"}, "cpuDetails.pcieRoots.pci0000:00: '1-' is not a list of CPUs"),
