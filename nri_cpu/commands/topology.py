@@ -8,11 +8,12 @@ JSON is one object. CPUs are in the kernel's list format where a value is text:
                  die and cluster -1 and l3 null where there is none; siblings with the CPU itself. Of a CPU that is
                  off line only numaNode is known, or null
     sockets      [{socket, cpus}]
-    numaNodes    [{node, cpus}], cpus empty for memory without CPUs
+    numaNodes    [{node, cpus, memory}], cpus empty for memory without CPUs; memory: false where there is none
     l3Groups, cores, dies
                  [cpus]
     pcieRoots    {name: cpus}
-    claims       [{uid, namespace, name, cpus}]; null when they are not known
+    claims       [{uid, namespace, name, cpus, owner}]; null when they are not known; owner: null or
+                 {podNamespace, podName, podUID, container, containerID}
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ import shutil
 import string
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
+from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.files import read_checkpoint
-from nri_cpu.checkpoint.model import ClaimRecord
-from nri_cpu.command import CHECKPOINT, UsageError, configuration, emit
+from nri_cpu.checkpoint.model import ClaimRecord, Owner
+from nri_cpu.command import CHECKPOINT, UsageError, configuration, emit, tell
+from nri_cpu.commands.holders import named_checkpoint, owners_beside, why
+from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
 from nri_cpu.cpuset import EMPTY, CPUSet
-from nri_cpu.topology import Topology, TopologyError, load_overlay, read_topology
-from nri_cpu.topology.map import OFFLINE, RESERVED, SHARED, Paint, render
+from nri_cpu.topology import Topology, read_topology
+from nri_cpu.topology.map import BAR, OFFLINE, RESERVED, SHARED, Paint, cut, render
 
 ISOLATED = "i"
 _OTHERS = "+"
@@ -45,6 +48,11 @@ _LETTERS = [letter for letter in string.ascii_uppercase + string.ascii_lowercase
 _NUMBERED = 64
 _COLUMNS = 80
 _FEWEST_COLUMNS = 40
+# Columns of what is cut that are still worth having.
+_FEWEST_OF_A_NAME = 8
+
+# Claims that are told about one by one.
+_MOST_TOLD = 8
 
 _PLAIN, _DIM, _REVERSED = "\033[0m", "\033[2m", "\033[7m"
 _COLOURS = [f"\033[30;{code}m" for code in (42, 43, 44, 45, 46, 102, 103, 104, 105, 106)]
@@ -52,66 +60,82 @@ _COLOURS = [f"\033[30;{code}m" for code in (42, 43, 44, 45, 46, 102, 103, 104, 1
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """Who has CPUs. `claims` None: not known."""
+    """Who has CPUs. `claims` None: not known. `owners`: by UID of the claim."""
 
     reserved: CPUSet
     claims: tuple[ClaimRecord, ...] | None
+    owners: Mapping[str, Owner] = field(default_factory=dict)
 
 
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
-    """Raises UsageError or TopologyError."""
+    """Draws or prints; 0. What is not known of claims is told on stderr. Raises UsageError, TopologyError or
+    OutputError."""
     config = _config(options)
-    topology = _read(options, config, Path(env.get("HOST_ROOT") or "/"))
-    users = _users(options.checkpoint or config.checkpoint or CHECKPOINT, config)
+    host = Path(env.get("HOST_ROOT") or "/")
+    topology = read_topology(host, overlay_of(options.sysfs_overlay, config))
+    users = _users(options.checkpoint, config, host)
+    _tell_of_absent(topology, users.claims or ())
     if options.output == "json":
         emit(json.dumps(_as_json(topology, users), indent=1) + "\n")
         return 0
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = max(shutil.get_terminal_size((_COLUMNS, 0)).columns if terminal else _COLUMNS, _FEWEST_COLUMNS)
     coloured = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
-    emit(_drawn(topology, users, width, _painter(users) if coloured else None))
+    emit(_drawn(topology, users, width, _painter(users) if coloured else None, cutting=terminal))
     return 0
 
 
 def _config(options: argparse.Namespace) -> Config:
-    """A map is drawn without the default file too, if that is not for everybody."""
+    """A map is drawn without the default file too, whatever is wrong with it: that is told, and defaults count.
+
+    Raises UsageError for a file that --config names.
+    """
     try:
         return configuration(options.config)
     except UsageError as error:
         if options.config:
             raise
-        _tell(f"{error}; going on without it")
+        tell("nri-cpu", f"{error}; going on without it")
         return Config()
 
 
-def _read(options: argparse.Namespace, config: Config, host: Path) -> Topology:
-    path = options.sysfs_overlay or config.sysfs_overlay
+def _users(named: Path | None, config: Config, host: Path) -> _Users:
+    """Who has CPUs, as far as that can be read. Raises UsageError for a checkpoint that is named and not there."""
+    path = named or config.checkpoint or CHECKPOINT
     try:
-        overlay = load_overlay(path) if path else None
-    except TopologyError as error:
-        raise UsageError(str(error)) from None
-    return read_topology(host, overlay)
-
-
-def _users(path: Path, config: Config) -> _Users:
-    try:
-        checkpoint, _ = read_checkpoint(path)
+        checkpoint = named_checkpoint(path) if named else read_checkpoint(path)[0]
     except CheckpointError as error:
-        if not isinstance(error, CheckpointMissing):
-            _tell(f"{error}; who has which CPU is not shown")
+        tell("nri-cpu", f"{error if named else why(error)}; who has which CPU is not shown")
         return _Users(config.reserved_cpus or EMPTY, None)
+    try:
+        owners = owners_beside(path, host)
+    except CheckpointError as error:
+        tell("nri-cpu", f"{why(error)}; the containers of claims are not shown")
+        owners = {}
     claims = sorted(checkpoint.claims.values(), key=lambda record: record.cpus.first())
-    return _Users(checkpoint.reserved, tuple(claims))
+    return _Users(checkpoint.reserved, tuple(claims), owners)
 
 
-def _tell(text: str) -> None:
-    print(f"nri-cpu: {text}", file=sys.stderr)
+def _tell_of_absent(topology: Topology, claims: tuple[ClaimRecord, ...]) -> None:
+    """Claims with CPUs that have no place on the map: as of a checkpoint of another machine than HOST_ROOT's."""
+    lines = []
+    for claim in claims:
+        for cpus, what in (
+            (claim.cpus - topology.present, "this machine does not have"),
+            ((claim.cpus & topology.present) - topology.online, "are off line"),
+        ):
+            if cpus:
+                lines.append(f"claim {claim.namespace}/{claim.name} has CPUs {cpus}, which {what}")
+    for line in lines[:_MOST_TOLD]:
+        tell("nri-cpu", line)
+    if len(lines) > _MOST_TOLD:
+        tell("nri-cpu", f"{len(lines) - _MOST_TOLD} more like these")
 
 
 # ---- the map
 
 
-def _drawn(topology: Topology, users: _Users, width: int, paint: Paint | None) -> str:
+def _drawn(topology: Topology, users: _Users, width: int, paint: Paint | None, cutting: bool) -> str:
     numbers = len(topology.present) <= _NUMBERED
     who = dict.fromkeys(topology.isolated, ISOLATED) | dict.fromkeys(users.reserved, RESERVED)
     legend = {ISOLATED: "isolated by the kernel", OFFLINE: "off line"}
@@ -119,13 +143,27 @@ def _drawn(topology: Topology, users: _Users, width: int, paint: Paint | None) -
         legend[SHARED] = "" if numbers else "a CPU"
     for claim, letter in _lettered(users.claims or ()):
         who |= dict.fromkeys(claim.cpus, letter)
-        legend[letter] = f"{claim.namespace}/{claim.name}: {claim.cpus}"
+        legend[letter] = _meaning(claim, users.owners.get(claim.uid), width - 2 if cutting else None)
     if _OTHERS in who.values():
         legend[_OTHERS] = f"{len(users.claims or ()) - len(_LETTERS)} more claims; -o json has them all"
     drawn = render(topology, who, legend, width, numbers=numbers, paint=paint)
+    barred = any(line.startswith(" ") and f" {BAR} " in line for line in drawn.splitlines())
     # A list of CPUs may be longer than a line; it is broken anywhere then.
-    said = [line for text in _said(topology, numbers) for line in textwrap.wrap(text, width, break_on_hyphens=False)]
+    said = [
+        line for text in _said(topology, numbers, barred) for line in textwrap.wrap(text, width, break_on_hyphens=False)
+    ]
     return "".join(f"{line}\n" for line in (*said, "")) + drawn
+
+
+def _meaning(claim: ClaimRecord, owner: Owner | None, room: int | None) -> str:
+    """The claim, its CPUs and who owns it, in `room` columns unless the CPUs alone need more: they are never cut."""
+    name, cpus = f"{claim.namespace}/{claim.name}", f": {claim.cpus}"
+    owned = f" (pod {owner.pod_name}, container {owner.container})" if owner else ""
+    if room is not None and len(name + cpus + owned) > room:
+        left = room - len(name + cpus)
+        owned = cut(owned, left) if left >= _FEWEST_OF_A_NAME else ""
+        name = cut(name, max(room - len(cpus), _FEWEST_OF_A_NAME))
+    return f"{name}{cpus}{owned}"
 
 
 def _lettered(claims: tuple[ClaimRecord, ...]) -> Iterator[tuple[ClaimRecord, str]]:
@@ -133,8 +171,8 @@ def _lettered(claims: tuple[ClaimRecord, ...]) -> Iterator[tuple[ClaimRecord, st
         yield claim, _LETTERS[at] if at < len(_LETTERS) else _OTHERS
 
 
-def _said(topology: Topology, numbers: bool) -> Iterator[str]:
-    """What is on the map, in words."""
+def _said(topology: Topology, numbers: bool, barred: bool) -> Iterator[str]:
+    """What is on the map, in words. `barred`: there are bars between L3 caches."""
     caches = len({cpu.l3 for cpu in topology.cpus.values()} - {None})
     parts = [
         _counted(len(topology.sockets), "socket"),
@@ -142,21 +180,27 @@ def _said(topology: Topology, numbers: bool) -> Iterator[str]:
         _counted(caches, "L3 cache") if caches else "no L3 cache known",
         f"{_counted(len(topology.cores), 'core')} of {_threads(topology)}",
     ]
-    yield f"{_counted(len(topology.online), 'CPU')}: {', '.join(parts)}."
+    offline = len(topology.present - topology.online)
+    cpus = _counted(len(topology.online), "CPU") + (f" on line, {offline} off line" if offline else "")
+    yield f"{cpus}: {', '.join(parts)}."
     core = "A column is a core" if numbers else "A word is a core"
     if topology.smt_enabled:
         core += ", its threads below each other" if numbers else ", a letter for each thread"
-    barred = any(
-        sum(not group.isdisjoint(node) for group in topology.l3_groups) > 1 for node in topology.nodes.values()
-    )
-    yield f"{core}; | is between L3 caches." if barred else f"{core}."
+    yield f"{core}; {BAR} is between L3 caches." if barred else f"{core}."
     spans = dict.fromkeys(_nodes_of(topology, group) for group in topology.l3_groups)
     if shared := [" and ".join(map(str, nodes)) for nodes in spans if len(nodes) > 1]:
         yield f"NUMA nodes that share an L3 cache: {'; '.join(shared)}."
     if topology.memory_nodes:
-        yield f"Memory without CPUs: NUMA nodes {', '.join(map(str, topology.memory_nodes))}."
+        yield f"{_listed(topology.memory_nodes)} memory and no CPUs."
+    if topology.memoryless_nodes:
+        yield f"{_listed(topology.memoryless_nodes)} no memory."
     if topology.isolated:
         yield f"Isolated by the kernel (isolcpus): CPUs {topology.isolated}."
+
+
+def _listed(nodes: Sequence[int]) -> str:
+    *others, last = map(str, nodes)
+    return f"NUMA nodes {', '.join(others)} and {last} have" if others else f"NUMA node {last} has"
 
 
 def _nodes_of(topology: Topology, cpus: CPUSet) -> tuple[int, ...]:
@@ -196,16 +240,39 @@ def _as_json(topology: Topology, users: _Users) -> dict[str, object]:
         "cpus": list(_cpus(topology, users)),
         "sockets": [{"socket": socket, "cpus": str(cpus)} for socket, cpus in topology.sockets.items()],
         "numaNodes": [
-            *({"node": node, "cpus": str(cpus)} for node, cpus in topology.nodes.items()),
-            *({"node": node, "cpus": ""} for node in topology.memory_nodes),
+            *(
+                {"node": node, "cpus": str(cpus), "memory": node not in topology.memoryless_nodes}
+                for node, cpus in topology.nodes.items()
+            ),
+            *({"node": node, "cpus": "", "memory": True} for node in topology.memory_nodes),
         ],
         "l3Groups": [str(group) for group in topology.l3_groups],
         "cores": [str(core) for core in topology.cores],
         "dies": [str(die) for die in topology.dies],
         "pcieRoots": {name: str(cpus) for name, cpus in topology.pcie_roots.items()},
-        "claims": None
-        if claims is None
-        else [{"uid": one.uid, "namespace": one.namespace, "name": one.name, "cpus": str(one.cpus)} for one in claims],
+        "claims": None if claims is None else [_claim_said(claim, users.owners.get(claim.uid)) for claim in claims],
+    }
+
+
+def _claim_said(claim: ClaimRecord, owner: Owner | None) -> dict[str, object]:
+    """By name of each field: a preparation is nobody's business."""
+    said = (
+        None
+        if owner is None
+        else {
+            "podNamespace": owner.pod_namespace,
+            "podName": owner.pod_name,
+            "podUID": owner.pod_uid,
+            "container": owner.container,
+            "containerID": owner.container_id,
+        }
+    )
+    return {
+        "uid": claim.uid,
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "cpus": str(claim.cpus),
+        "owner": said,
     }
 
 

@@ -15,8 +15,8 @@ from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology.model import CoreType, Topology
 
 SHARED, RESERVED, OFFLINE = ".", "R", "x"
+BAR = "|"
 _MEANINGS = {SHARED: "shared", RESERVED: "reserved", OFFLINE: "off line"}
-_BAR = "|"
 # Before a band of letters: room for a CPU's number.
 _INDENT = 10
 
@@ -36,8 +36,9 @@ def render(
     """The map, in lines of at most `width` columns, with a legend of the labels that occur.
 
     `who`: CPU -> one-letter label; a CPU that it leaves out is shared, or off line. `legend`: label -> what it means,
-    empty for what needs no word. `numbers`: the larger scale. Offline CPUs stand at the end of their NUMA node, since
-    the kernel tells their core no longer.
+    empty for what needs no word; one that is too long for a line is not cut. `numbers`: the larger scale. Offline CPUs
+    stand at the end of their NUMA node, since the kernel tells their core no longer, and where that node has several
+    sockets below all. Rows of CPUs begin with blanks, no other line does.
     """
     offline = topology.present - topology.online
     labels = {cpu: who.get(cpu, SHARED) for cpu in topology.online} | dict.fromkeys(offline, OFFLINE)
@@ -55,6 +56,11 @@ class _Column:
 
 
 class _Drawing:
+    """A map while it is drawn. `labels`: of all CPUs that are present; the rest as `render` has it.
+
+    `rows` and `legend` give its lines, whose ends may be blanks.
+    """
+
     def __init__(self, topology: Topology, labels: Mapping[int, str], width: int, numbers: bool, paint: Paint) -> None:
         self._topology = topology
         self._labels = labels
@@ -65,7 +71,7 @@ class _Drawing:
         self._types = _types(topology)
 
     def rows(self) -> Iterator[str]:
-        unplaced = self._topology.present - self._topology.online
+        placed, others = self._offline()
         # Lists longer than that get a line of their own.
         lists = [str(node) for node in self._topology.nodes.values() if len(str(node)) <= self._width // 3]
         widest = 0 if self._numbers else max(map(len, lists), default=0)
@@ -73,14 +79,29 @@ class _Drawing:
             yield f"socket {socket}"
             for node, in_node in self._topology.nodes.items():
                 if here := in_node & in_socket:
-                    lost = CPUSet(cpu for cpu in unplaced if self._topology.offline_nodes.get(cpu) == node)
-                    unplaced -= lost
+                    lost = placed.get(node, EMPTY)
                     cpus = "" if self._numbers else str(here | lost)
                     yield from self._node(f"  node {node:<3} {cpus:<{widest}}  ", here, lost)
-        if unplaced:
+        for place, unplaced in others.items():
             # Blanks to fold a long list at.
             told = str(unplaced).replace(",", ", ") if len(str(unplaced)) > self._width // 2 else str(unplaced)
-            yield from textwrap.wrap(f"off line, node not known: CPUs {told}", self._width, break_on_hyphens=False)
+            yield from textwrap.wrap(f"off line, {place}: CPUs {told}", self._width, break_on_hyphens=False)
+
+    def _offline(self) -> tuple[Mapping[int, CPUSet], Mapping[str, CPUSet]]:
+        """CPUs off line: by their node those that are drawn in it, and the others by what is known of their place."""
+        sockets = self._topology.sockets.values()
+        placed: dict[int, CPUSet] = {}
+        others: dict[str, CPUSet] = {}
+        for number in self._topology.present - self._topology.online:
+            cpu = CPUSet([number])
+            node = self._topology.offline_nodes.get(number)
+            in_node = EMPTY if node is None else self._topology.nodes.get(node, EMPTY)
+            if node is not None and sum(not in_node.isdisjoint(socket) for socket in sockets) == 1:
+                placed[node] = placed.get(node, EMPTY) | cpu
+                continue
+            place = "node not known" if node is None else f"node {node}{', socket not known' if in_node else ''}"
+            others[place] = others.get(place, EMPTY) | cpu
+        return placed, others
 
     def _node(self, head: str, here: CPUSet, lost: CPUSet) -> Iterator[str]:
         parts = {name: here & cpus for name, cpus in self._types.items() if here & cpus}
@@ -110,7 +131,8 @@ class _Drawing:
         """The columns behind their head, in as many bands as the width asks for."""
         if self._numbers:
             for number, band in enumerate(_bands(columns, self._width - len(head))):
-                if number and max(len(column.cpus) for column in band) > 1:
+                # A row below another is that of siblings, also where other cores have some.
+                if number and self._topology.smt_enabled:
                     yield ""
                 yield from self._band(head, band)
                 head = " " * len(head)
@@ -119,7 +141,7 @@ class _Drawing:
             yield from self._band(head, columns)
             return
         # The head gets a line of its own, and each band begins with its first CPU.
-        yield _cut(head.rstrip(), self._width)
+        yield cut(head.rstrip(), self._width)
         for band in _bands(columns, self._width - _INDENT):
             yield from self._band(f"{band[0].cpus[0][0]:>{_INDENT - 2}}  ", band)
 
@@ -130,7 +152,7 @@ class _Drawing:
 
     def _cells(self, column: _Column, row: int) -> str:
         if not column.cpus:
-            return _BAR
+            return BAR
         if row >= len(column.cpus):
             return " " * column.width
         return "".join(self._cell(cpu) for cpu in column.cpus[row])
@@ -185,20 +207,20 @@ def _breadth(columns: Sequence[_Column]) -> int:
     return sum(column.width + 1 for column in columns) - 1
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` columns, with its end as a sign that some is missing."""
+    return text if len(text) <= width else text[: width - 1] + "…" if width > 0 else ""
 
 
 def _folded(entries: Sequence[tuple[str, str]], width: int) -> Iterator[list[tuple[str, str]]]:
-    """Labels and what is said of them, in lines of at most `width` with three blanks between; too long ones are cut."""
+    """Labels and what is said of them, with three blanks between, in lines of at most `width` or of one entry."""
     line: list[tuple[str, str]] = []
     used = 0
     for label, entry in entries:
-        shown = _cut(entry, width)
-        if line and used + 3 + len(shown) > width:
+        if line and used + 3 + len(entry) > width:
             yield line
             line, used = [], 0
-        used += len(shown) + (3 if line else 0)
-        line.append((label, shown))
+        used += len(entry) + (3 if line else 0)
+        line.append((label, entry))
     if line:
         yield line

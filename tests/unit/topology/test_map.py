@@ -37,6 +37,25 @@ def test_offline_cpus_of_an_unknown_node_are_listed() -> None:
     assert "off line, node not known: CPUs 3,15\n" in render(unknown, {})
 
 
+def test_offline_cpus_of_a_node_with_several_sockets_are_in_neither() -> None:
+    cpus = [Cpu(n, n // 2, -1, -1, n, 0, 0) for n in range(4)]
+    topology = Topology.of(cpus, CPUSet.parse("0-7"), {4: 0, 6: 0, 7: 5})
+    for numbers in (False, True):
+        lines = render(topology, {}, numbers=numbers).splitlines()
+        assert lines[-4:-1] == [
+            "off line, node 0, socket not known: CPUs 4,6",
+            "off line, node not known: CPUs 5",
+            "off line, node 5: CPUs 7",
+        ]
+        assert not any("x" in line for line in lines[:4])
+
+
+def test_a_meaning_is_never_cut() -> None:
+    meaning = "team-with-a-long-name/claim-with-a-long-name: 0,2,4,6,8,10,12,14"
+    text = render(box(), {0: "A", 1: "B"}, {"A": meaning, "B": "b"}, 40)
+    assert f"A {meaning}\nB b   . shared\n" in text
+
+
 def test_l3_groups_are_parted() -> None:
     assert ".. .. | .. .." in render(machine(cores=4, threads=2, l3_per_node=2), {})
 
@@ -111,6 +130,20 @@ def test_bands_of_several_rows_are_apart_and_begin_at_an_l3() -> None:
     )
 
 
+def test_rows_of_single_threads_below_each_other_are_not_taken_for_siblings() -> None:
+    assert render(hybrid(2, 12), {}, width=40, numbers=True) == (
+        "socket 0\n"
+        "  node 0\n"
+        "    p-core     0   2\n"
+        "               1   3\n"
+        "    e-core     4   5   6   7   8   9\n"
+        "\n"
+        "              10  11  12  13  14  15\n"
+        "a number alone: shared\n"
+    )
+    assert "\n\n" not in render(machine(cores=40), {}, width=40, numbers=True)
+
+
 def test_a_meaning_that_is_empty_is_not_in_the_legend() -> None:
     assert "shared" not in render(box(), {}, {".": ""}, numbers=True)
 
@@ -142,7 +175,12 @@ def test_every_machine_is_drawn_whole_within_the_width(topology: Topology, width
     text = render(topology, dict.fromkeys(topology.online, "A"), {"A": "B"}, width, numbers=numbers)
     assert max(map(len, text.splitlines())) <= width
     placed = [cpu for cpu in topology.present - topology.online if cpu in topology.offline_nodes]
-    known = [cpu for cpu in placed if topology.offline_nodes[cpu] in topology.nodes]
+    in_one_socket = [
+        node
+        for node, cpus in topology.nodes.items()
+        if sum(not cpus.isdisjoint(socket) for socket in topology.sockets.values()) == 1
+    ]
+    known = [cpu for cpu in placed if topology.offline_nodes[cpu] in in_one_socket]
     body = text.rpartition("A B")[0]
     if numbers:
         drawn = [int(cpu) for cpu in re.findall(r"(\d+)A", body)]
