@@ -1,7 +1,8 @@
 """Small files and directories of sysfs under a root, with those of an overlay in their place.
 
 Nothing here fails: what can't be read is None or empty. HOST_ROOT may name any folder, so what is read has a size that
-ends, directories have so many entries, and a FIFO, a loop of links or a device costs its own value only.
+ends, each file and all together; directories have so many entries; and a FIFO, a loop of links or a device costs its
+own value only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ _PAGE = 4096
 # Entries of a directory. Those of cpu, the largest that is looked into, are as many as CPUs, and some more.
 _ENTRY_LIMIT = 2 * MAX_CPUS
 
+# The same for all that is read. 8192 CPUs with masks of 2 KiB in several files each have 40 MiB, and a few hundred
+# thousand entries; links may make a hundred times as much of a small folder, which would take minutes.
+TOTAL_READ_LIMIT = 64 << 20
+TOTAL_ENTRY_LIMIT = 1 << 20
+
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
@@ -36,12 +42,21 @@ class Sysfs:
         self._root = os.fspath(root).rstrip("/")
         self._files = overlay.files if overlay else {}
         self._entries = overlay.entries if overlay else {}
+        self._bytes_left = TOTAL_READ_LIMIT
+        self._entries_left = TOTAL_ENTRY_LIMIT
+
+    @property
+    def ended(self) -> bool:
+        """Whether so much was read that the rest is passed over."""
+        return self._bytes_left <= 0 or self._entries_left <= 0
 
     def text(self, path: str) -> str | None:
         """The stripped text of a file; None when it can't be read or is too long to be one of a kernel's. Old kernels
         end node lists with a NUL."""
         if self._files and path in self._files:
             return self._files[path].strip("\0 \t\n")
+        if self._bytes_left <= 0:
+            return None
         try:
             # O_NONBLOCK: opening a FIFO must not hang the start.
             file = os.open(self._root + path, _FLAGS)
@@ -55,15 +70,17 @@ class Sysfs:
             return None
         finally:
             os.close(file)
+        self._bytes_left -= len(data)
         return data.decode("ascii", "replace").strip("\0 \t\n") if len(data) < _READ_LIMIT else None
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, not more of them than a kernel can have put there; none when it can't be read."""
         try:
             with os.scandir(self._root + directory) as entries:
-                names = [entry.name for entry in islice(entries, _ENTRY_LIMIT)]
+                names = [entry.name for entry in islice(entries, min(_ENTRY_LIMIT, max(self._entries_left, 0)))]
         except OSError:
             names = []
+        self._entries_left -= len(names)
         return [*names, *self._entries.get(directory, ())]
 
     def numbered(self, directory: str, prefix: str) -> list[int]:

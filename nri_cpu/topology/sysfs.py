@@ -39,11 +39,14 @@ def read_topology(root: Path, overlay: Overlay | None = None) -> Topology:
 
     CPUs that `online` names and that have no directory, where others have one, are left out: they aren't there.
     """
-    sysfs = Sysfs(root, overlay)
     for _ in range(_TRIES):
+        sysfs = Sysfs(root, overlay)
         oddities = Oddities()
         listed = sysfs.text(f"{CPUS}/online")
         topology = _read(sysfs, root, oddities)
+        if sysfs.ended:
+            oddities.note("more files than those of any machine, the rest is passed over: {}", f"{root / 'sys'}")
+            break
         if sysfs.text(f"{CPUS}/online") == listed:
             break
     oddities.tell()

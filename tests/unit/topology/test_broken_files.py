@@ -17,6 +17,7 @@ from loguru import logger
 
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Overlay, Topology, TopologyError, read_online, read_topology
+from nri_cpu.topology.files import TOTAL_ENTRY_LIMIT, TOTAL_READ_LIMIT
 from nri_cpu.topology.oddities import Oddities
 from tests.unit.topology.machines import machine, write_sysfs
 
@@ -198,6 +199,47 @@ def test_directories_without_end_are_read_to_the_number_of_cpus_that_there_can_b
     assert len(made) < 20
     assert max(directory.given for directory in made) <= 2 * 8192 + 1
     assert max(map(len, log), default=0) < 200
+
+
+def test_all_directories_together_have_an_end(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[EndlessDirectory] = []
+
+    def scandir(_path: str) -> EndlessDirectory:
+        made.append(EndlessDirectory("other"))
+        return made[-1]
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    # No node lists a CPU, so that each CPU's own directory is looked into.
+    topology = read_topology(Path("/nowhere"), Overlay.of({f"/{CPU}/online": "0-1023"}))
+    assert topology.online == CPUSet(range(1024))
+    assert sum(directory.given for directory in made) < TOTAL_ENTRY_LIMIT + 2 * len(made)
+    assert "topology: more files than those of any machine, the rest is passed over: /nowhere/sys" in log
+
+
+def test_all_files_together_have_an_end(tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every CPU is the same folder, whose files are all the same one.
+    topology = tmp_path / "cpu/topology"
+    topology.mkdir(parents=True)
+    (topology / "die_id").write_text("0" * 60_000)
+    for name in ("physical_package_id", "cluster_id", "core_id"):
+        (topology / name).symlink_to("die_id")
+    (tmp_path / CPU).mkdir(parents=True)
+    (tmp_path / CPU / "online").write_text("0-511\n")
+    for cpu in range(512):
+        (tmp_path / CPU / f"cpu{cpu}").symlink_to(tmp_path / "cpu")
+    total = 0
+
+    def counted(file: int, size: int) -> bytes:
+        nonlocal total
+        data = read(file, size)
+        total += len(data)
+        return data
+
+    read = os.read
+    monkeypatch.setattr(os, "read", counted)
+    assert read_topology(tmp_path).online == CPUSet(range(512))
+    assert total < TOTAL_READ_LIMIT + (1 << 20)
+    assert f"topology: more files than those of any machine, the rest is passed over: {tmp_path}/sys" in log
 
 
 def test_directories_of_thousands_of_cpus_that_are_not_there_cost_nothing(tmp_path: Path) -> None:
