@@ -36,7 +36,7 @@ _SWITCHES = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.
     ("0", "f", "F", "false", "FALSE", "False"), False
 )
 
-_OF_THE_OTHER = {"topology": "nri-cpu topology is a command"}
+_OF_THE_OTHER = {"topology": "did you mean nri-cpu topology?"}
 # Words of the kubelet's CPU manager (its policies and their options), and ours.
 _OF_THE_KUBELET = {
     "full-pcpus-only": "here that is --full-physical-cores",
@@ -50,6 +50,7 @@ _OF_THE_KUBELET = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the arguments say; the exit code. Raises SystemExit for wrong usage, for help and version."""
     try:
         options = _parser().parse_args(argv)
     except OutputClosedError:

@@ -28,10 +28,11 @@ from nri_cpu.command import (
 SOCKET = "/var/run/nri/nri.sock"
 LOG_OF_LAUNCHED = Path("/var/log/nri-cpu.log")
 
-_OF_THE_OTHER = {name: f"dra-cpu {name} is a command" for name in ("slices", "allocate", "gatherinfo")}
+_OF_THE_OTHER = {name: f"did you mean dra-cpu {name}?" for name in ("slices", "allocate", "gatherinfo")}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs what the arguments say; the exit code. Raises SystemExit for wrong usage, for help and version."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     launched = "NRI_PLUGIN_SOCKET" in os.environ
     if launched and not arguments:

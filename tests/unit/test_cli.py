@@ -35,7 +35,7 @@ def test_version() -> None:
     [
         ((), "COMMAND"),
         (("jump",), "jump"),
-        (("allocate",), "(choose from run, topology); dra-cpu allocate is a command;"),
+        (("allocate",), "(choose from run, topology); did you mean dra-cpu allocate?;"),
         (("topologie",), "did you mean topology?"),
         (("run", "--sockt", "/x"), "--sockt"),
         (("run", "--log-format", "xml"), "xml"),
