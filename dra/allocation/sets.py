@@ -1,14 +1,31 @@
-"""Sets of a given number of objects (sockets, NUMA nodes) that hold enough, without counting equal ones twice."""
+"""Sets of a given number of objects (sockets, NUMA nodes) that hold enough, without counting equal ones twice.
+
+There can be more sets than there is time for, so a search has `Looks`: it is exact where they last, and they do on
+machines as they are built. Equal objects count once; 8 of 16 that are all different make 12,870 sets.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, combinations
+from math import comb
 
-# How many sets a search looks at. Equal objects count once, so that machines as they are built stay far below:
-# it takes 16 sockets or NUMA nodes of which no two are equal to come near (12,870 sets of 8).
-MOST_SETS = 20_000
+# How many sets of objects a search looks at, of objects at most 8 in each; fewer of larger ones.
+MOST_SETS = 13_000
+_LOOKS = 8 * MOST_SETS
+
+
+class Looks:
+    """What a search may still look at: one look is an object of a set, about a microsecond, so that all take 0.1 s."""
+
+    def __init__(self) -> None:
+        self._left = _LOOKS
+
+    def take(self, looks: int) -> bool:
+        """Whether there are any left; takes so many."""
+        self._left -= looks
+        return self._left + looks > 0
 
 
 def fewest(sizes: Iterable[int], least: int) -> int:
@@ -20,12 +37,15 @@ def sets_of(sizes: Sequence[int], kinds: Sequence[Hashable], number: int, least:
     """Indexes of `number` objects that hold `least` together, sets with the largest objects first.
 
     Objects of one kind are of one size and interchangeable: of those, earlier ones are taken before later ones, other
-    sets are left out. No dead ends: the time is that of the sets that come out.
+    sets are left out. No dead ends, unless there are few sets: the time is that of the sets that come out.
     """
     by_kind: dict[Hashable, list[int]] = {}
     for index, kind in enumerate(kinds):
         by_kind.setdefault(kind, []).append(index)
-    classes = sorted(by_kind.values(), key=lambda members: -sizes[members[0]])
+    classes = sorted(by_kind.values(), key=lambda members: (-sizes[members[0]], len(members) == 1))
+    # Where there are few sets at all, objects that have no equal are tried in all combinations: that is faster.
+    few = comb(len(sizes), number) <= MOST_SETS
+    alone = max((at for at, members in enumerate(classes, 1) if len(members) > 1), default=0)
     held = [0, *accumulate(sizes[index] for members in classes for index in members)]
     starts = [0, *accumulate(map(len, classes))]
     if number >= len(held) or held[number] < least:
@@ -35,6 +55,11 @@ def sets_of(sizes: Sequence[int], kinds: Sequence[Hashable], number: int, least:
         at, taken, rest, short = stack.pop()
         if not rest:
             yield taken
+            continue
+        if few and at >= alone:
+            for others in combinations([members[0] for members in classes[at:]], rest):
+                if sum([sizes[index] for index in others]) >= short:
+                    yield taken + others
             continue
         members, next_ = classes[at], starts[at + 1]
         for more in range(min(rest, len(members)) + 1):

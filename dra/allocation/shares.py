@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise, takewhile
 
 from dra.allocation.cores import whole
 from dra.allocation.machine import Machine, lowest_bit
-from dra.allocation.sets import MOST_SETS, sets_of
+from dra.allocation.sets import Looks, sets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class Node:
     cores: int
     socket: int
 
+
+# To share among the nodes of a set takes longer than to look at them, to pack a share much longer.
+_SHARING = 3
+_PACKING = 200
 
 # Nodes and the units that each gives.
 Shares = tuple[tuple[Node, int], ...]
@@ -80,8 +84,8 @@ class Sharing:
     `even`: shares differ by at most one unit. Otherwise each gives at least the even share, rounded down, and the
     others go where the rest becomes most even. There has to be an answer.
 
-    Exact, except where nothing is alike and more than MOST_SETS sets of sockets or nodes had to be looked at: then the
-    best of those, which are the ones with most to give.
+    Exact on machines as they are built. Where sockets or nodes are many and none is like the other it looks at so many
+    sets of them as 0.1 s allows, MOST_SETS at most, and takes the best of these, which are the ones with most to give.
     """
 
     def __init__(self, nodes: Iterable[Node], number: int, units: int, width: int, even: bool) -> None:
@@ -91,14 +95,14 @@ class Sharing:
         self._units = units
         self._share, self._odd = divmod(units, number)
         self._nodes = [node for node in nodes if node.units >= self._share]
-        self._looks_left = MOST_SETS
+        self._looks = Looks()
 
     def on_fewest_sockets(self) -> Shares:
         """The best where each node lies in one socket."""
         best: Shares | None = None
         size_of_best = 0
-        for size, pool in islice(self._pools(), MOST_SETS):
-            if best is not None and size > size_of_best:
+        for size, pool in self._pools():
+            if (best is not None and size > size_of_best) or not self._looks.take(_SHARING * len(pool)):
                 break
             shares = self._best_of(pool)
             if shares is not None and (best is None or self._key(shares) < self._key(best)):
@@ -112,6 +116,7 @@ class Sharing:
         def packed(node: Node, share: int) -> tuple[int, int]:
             """The CPUs, and the sockets that they touch as bits."""
             if (node.place, share) not in known:
+                self._looks.take(_PACKING)
                 cpus = pack(node, share)
                 touched = sum(1 << index for index, socket in enumerate(sockets) if socket & cpus)
                 known[node.place, share] = cpus, touched
@@ -123,8 +128,11 @@ class Sharing:
                 touched |= packed(node, share)[1]
             return touched.bit_count(), *self._key(shares)
 
-        best = min(chain([self._of_all()], islice(self._all(), MOST_SETS)), key=key)
+        best = min(chain([self._of_all()], takewhile(self._may_look, self._all())), key=key)
         return sum(packed(node, share)[0] for node, share in best)
+
+    def _may_look(self, shares: Shares) -> bool:
+        return self._looks.take(_SHARING * len(shares))
 
     def _of_all(self) -> Shares:
         best = self._best_of(self._nodes)
@@ -161,7 +169,8 @@ class Sharing:
         fullest = sorted(pool, key=lambda node: -node.free)
         if self._even:
             odd = [node for node in fullest if node.units > self._share][: self._odd]
-            others = [node for node in fullest if node not in odd][: self._number - self._odd]
+            taken = {node.place for node in odd}
+            others = [node for node in fullest if node.place not in taken][: self._number - self._odd]
             if len(odd) + len(others) < self._number:
                 return None
             shares = [(node, self._share + 1) for node in odd] + [(node, self._share) for node in others]
@@ -180,8 +189,7 @@ class Sharing:
         kinds = [(node.free, node.units) for node in nodes]
         for chosen in sets_of([node.units for node in nodes], kinds, self._number, self._units):
             yield [nodes[index] for index in sorted(chosen)]
-            self._looks_left -= 1
-            if self._looks_left < 0:
+            if not self._looks.take(_SHARING * (self._number + self._odd)):
                 return
 
     def _filled(self, nodes: list[Node]) -> Shares:

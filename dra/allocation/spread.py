@@ -9,36 +9,57 @@ is taken from a region touches all its sockets and nodes, or fewer would have do
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
 
+from dra.allocation.areas import BITS
 from dra.allocation.cores import CoreShape, cpus_of, lowest, touched, whole
 from dra.allocation.machine import Machine, holds_several_sockets, lowest_bit, touching
 from dra.allocation.quality import broken, mixed
-from dra.allocation.sets import MOST_SETS, fewest, sets_of
+from dra.allocation.sets import Looks, fewest, sets_of
 from nri_cpu.cpuset import CPUSet
+
+# Levels 3 to 5 of a choice, smaller is better: minus the cores, types mixed, cores broken.
+_Score = tuple[int, int, int]
+
+# To take a set of sockets apart into nodes takes longer than to look at them.
+_PARTING = 6
+
+# Of a socket or node its free CPUs, how many, and a kind that says all but where.
+_Part = tuple[int, int, Hashable]
 
 
 def spread(machine: Machine, free: int, count: int) -> int:
     """Exactly `count` CPUs (1 or more) out of `free` (at least as many, all of the machine), as a mask.
 
-    Looks at no more than MOST_SETS regions, those of the fullest sockets and nodes first; regions that are shifted
-    copies of each other count once, the lowest is the best of them.
+    Exact on machines as they are built. Where sockets or nodes are many and none is like the other it looks at
+    MOST_SETS regions at most and takes the best of these: about 0.1 s, those of the fullest sockets and nodes first.
+    Regions that are shifted copies of each other count once, the lowest is the best of them.
     """
     if count == free.bit_count():
         return free
     request = _Request(machine, free, count)
-    candidates = [request.candidate(region) for region in islice(_regions(machine, free, count), MOST_SETS)]
-    best = min(candidate.score for candidate in candidates)
+    scores: dict[int, _Score] = {}
+    least: _Score | None = None
+    best: list[list[int]] = []
+    looks = Looks()
+    for region in _regions(machine, free, count):
+        amount = sum([request.amount(part) for part in region])
+        if amount not in scores:
+            scores[amount] = request.score(amount)
+        score = scores[amount]
+        if least is None or score < least:
+            least, best = score, []
+        if score == least:
+            best.append(region)
+        if not looks.take(len(region)):
+            break
+    assert least is not None  # there is a region that holds the request
     chosen = 0
-    for candidate in candidates:
-        if candidate.score == best:
-            cpus = request.take(candidate.pool)
-            # The list that has the lowest of the CPUs in which the two differ is the lower one.
-            if not chosen or lowest_bit(cpus ^ chosen) & cpus:
-                chosen = cpus
+    for cpus in (cpus for region in best for cpus in request.choices(sum(region), least)):
+        # The list that has the lowest of the CPUs in which the two differ is the lower one.
+        if not chosen or lowest_bit(cpus ^ chosen) & cpus:
+            chosen = cpus
     return chosen
 
 
@@ -74,25 +95,31 @@ def _kinds(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return numbered(machine.sockets), numbered(machine.nodes)
 
 
-def _regions(machine: Machine, free: int, count: int) -> Iterator[int]:
-    """The free CPUs of each set of sockets and nodes that could be the one: the fewest that hold `count`."""
+def _regions(machine: Machine, free: int, count: int) -> Iterator[list[int]]:
+    """The free CPUs of each set of sockets and nodes that could be the one, the fewest that hold `count`, by node."""
     socket_kinds, node_kinds = _kinds(machine)
     sockets = _parts(machine.sockets, socket_kinds, free)
-    number = fewest([size for _, size, _ in sockets], count)
-    pools = [
-        sum(sockets[index][0] for index in chosen)
-        for chosen in islice(
-            sets_of([size for _, size, _ in sockets], [kind for _, _, kind in sockets], number, count), MOST_SETS
-        )
-    ]
-    inside = [_parts(machine.nodes, node_kinds, pool) for pool in pools]
+    if machine.sockets == machine.nodes:
+        yield from _fewest_of(sockets, fewest([size for _, size, _ in sockets], count), count)
+        return
+    looks = Looks()
+    inside = []
+    for pool in _fewest_of(sockets, fewest([size for _, size, _ in sockets], count), count):
+        inside.append(_parts(machine.nodes, node_kinds, sum(pool)))
+        if not looks.take(_PARTING * len(machine.nodes)):
+            break
     number = min(fewest([size for _, size, _ in nodes], count) for nodes in inside)
     for nodes in inside:
-        for chosen in sets_of([size for _, size, _ in nodes], [kind for _, _, kind in nodes], number, count):
-            yield sum(nodes[index][0] for index in chosen)
+        yield from _fewest_of(nodes, number, count)
 
 
-def _parts(objects: tuple[int, ...], kinds: tuple[int, ...], pool: int) -> list[tuple[int, int, Hashable]]:
+def _fewest_of(parts: list[_Part], number: int, count: int) -> Iterator[list[int]]:
+    """The CPUs of each set of `number` parts that holds `count`."""
+    for chosen in sets_of([size for _, size, _ in parts], [kind for _, _, kind in parts], number, count):
+        yield [parts[index][0] for index in chosen]
+
+
+def _parts(objects: tuple[int, ...], kinds: tuple[int, ...], pool: int) -> list[_Part]:
     """Of each object with CPUs in `pool`: these CPUs, how many, and a kind that says all but where.
 
     Lowest first, so that of one kind the lowest is taken first.
@@ -105,64 +132,77 @@ def _parts(objects: tuple[int, ...], kinds: tuple[int, ...], pool: int) -> list[
     return [(cpus, cpus.bit_count(), (kind, cpus // low)) for low, cpus, kind in parts]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """`score`: levels 3 to 5, smaller is better. `pool`: the CPUs of the region from which they are taken."""
-
-    score: tuple[int, int, int]
-    pool: int
-
-
 class _Request:
     """One call: which CPUs are a core's first free thread, and which of these break a whole core."""
 
     def __init__(self, machine: Machine, free: int, count: int) -> None:
-        self._machine = machine
+        self._types = machine.types
         self._shapes = machine.shapes
         # Those with siblings, narrow ones first.
         self._widths = [(width, leads) for width, leads in machine.widths if width > 1]
         self._count = count
         self._firsts = _first_threads(machine.shapes, free)
-        wide = sum(leads for _, leads in self._widths)
+        complete = whole(machine.shapes, free) & sum(leads for _, leads in self._widths)
         # CPUs of cores of several threads that are all free: one taken alone breaks the core.
-        self._whole = cpus_of(machine.shapes, whole(machine.shapes, free) & wide)
+        self._whole = cpus_of(machine.shapes, complete)
+        # What is counted of a region: first threads and whole cores of each width, then of each type first threads,
+        # and those that break nothing.
+        self._counted = [self._firsts, *(complete & leads for _, leads in self._widths)]
+        for each in machine.types:
+            self._counted += [self._firsts & each, self._firsts & each & ~self._whole]
+        self._amounts: dict[int, int] = {}
 
-    def candidate(self, region: int) -> _Candidate:
-        """The best that can be had in the region, up to level 5, and from which of its CPUs."""
-        if (self._firsts & region).bit_count() < self._count:
-            return self._on_every_core(region)
-        pools = [kind & region for kind in self._machine.types]
-        single = [pool for pool in pools if (self._firsts & pool).bit_count() >= self._count]
-        if not single:
-            return self._on_some_cores(region, 1)
-        candidates = [self._on_some_cores(pool, 0) for pool in single]
-        if len(candidates) == 1:
-            return candidates[0]
-        # Of equals the lowest list: these have no CPU in common, so that the lowest CPU decides.
-        return min(candidates, key=lambda each: (each.score, lowest_bit(self.take(each.pool))))
+    def amount(self, part: int) -> int:
+        """What there is in a node or socket, as one number: those of a region add up."""
+        amount = self._amounts.get(part, -1)
+        if amount < 0:
+            amount = 0
+            for cpus in self._counted:
+                amount = amount << BITS | (cpus & part).bit_count()
+            self._amounts[part] = amount
+        return amount
 
-    def _on_some_cores(self, pool: int, of_types: int) -> _Candidate:
-        """One thread of each of `count` cores; the pool has so many."""
-        unbroken = (self._firsts & pool & ~self._whole).bit_count()
-        return _Candidate((-self._count, of_types, max(0, self._count - unbroken)), pool)
+    def score(self, amount: int) -> _Score:
+        """The best that can be had in a region that has this amount."""
+        numbers = []
+        for _ in self._counted:
+            numbers.append(amount & (1 << BITS) - 1)
+            amount >>= BITS
+        firsts = numbers.pop()
+        cores = [numbers.pop() for _ in self._widths]
+        types = [(numbers.pop(), numbers.pop()) for _ in self._types]
+        if firsts < self._count:
+            # All cores with free CPUs, and of as many as possible of them all.
+            several = sum(1 for of_type, _ in types if of_type) > 1
+            return -firsts, int(several), sum(cores) - self._completed(cores, self._count - firsts)
+        broken = [self._broken(unbroken) for of_type, unbroken in types if of_type >= self._count]
+        if broken:
+            return -self._count, 0, min(broken)
+        return -self._count, 1, self._broken(firsts - sum(cores))
 
-    def _on_every_core(self, region: int) -> _Candidate:
-        """All cores with free CPUs, and of as many as possible of them all."""
-        firsts = self._firsts & region
-        breaking = (firsts & self._whole).bit_count() - self._completed(region, firsts)
-        return _Candidate((-firsts.bit_count(), mixed(self._machine, region), breaking), region)
+    def _broken(self, unbroken: int) -> int:
+        return max(0, self._count - unbroken)
 
-    def _completed(self, region: int, firsts: int) -> int:
-        """How many whole cores of several threads can be taken wholly: narrow ones cost least."""
-        cores, rest, completed = whole(self._shapes, region), self._count - firsts.bit_count(), 0
-        for width, leads in self._widths:
-            number = min((cores & leads).bit_count(), rest // (width - 1))
+    def _completed(self, cores: Iterable[int], rest: int) -> int:
+        """How many whole cores can be taken wholly with `rest` CPUs more than one of each: narrow ones cost least."""
+        completed = 0
+        for (width, _), there in zip(self._widths, cores, strict=True):
+            number = min(there, rest // (width - 1))
             completed += number
             rest -= number * (width - 1)
         return completed
 
-    def take(self, pool: int) -> int:
-        """The lowest list of CPUs that has the score of the candidate of this pool."""
+    def choices(self, region: int, score: _Score) -> Iterator[int]:
+        """The lowest list of CPUs in the region that has its score, of each type that can have it alone."""
+        if len(self._types) == 1 or score[1] or -score[0] < self._count:
+            yield self._take(region)
+            return
+        for each in self._types:
+            firsts = self._firsts & region & each
+            if firsts.bit_count() >= self._count and self._broken((firsts & ~self._whole).bit_count()) == score[2]:
+                yield self._take(region & each)
+
+    def _take(self, pool: int) -> int:
         firsts = self._firsts & pool
         more = self._count - firsts.bit_count()
         if more <= 0:
@@ -172,7 +212,9 @@ class _Request:
         others = pool & ~firsts
         if self._widths[-1][0] == 2:
             return firsts | lowest(others, more)  # each one completes a core
-        return firsts | self._lowest_completing(pool, others, self._completed(pool, firsts), more)
+        complete = whole(self._shapes, pool)
+        completed = self._completed([(complete & leads).bit_count() for _, leads in self._widths], more)
+        return firsts | self._lowest_completing(pool, others, completed, more)
 
     def _lowest_completing(self, pool: int, others: int, completed: int, more: int) -> int:
         """The lowest list of `more` CPUs of `others` that takes the rest of `completed` cores of those whole in `pool`.

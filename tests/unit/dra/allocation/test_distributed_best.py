@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -15,6 +16,7 @@ from dra.allocation.errors import AllocationError
 from dra.allocation.machine import Machine, machine_of
 from dra.allocation.options import AllocationOptions, NumaNodes, Strategy
 from dra.allocation.packed import packed
+from dra.allocation.sets import MOST_SETS, sets_of
 from dra.allocation.shares import Node, Sharing, even_shares_fit
 from nri_cpu.topology import Cpu, Topology
 from tests.unit.dra.allocation.random_machines import Request, requests
@@ -173,23 +175,44 @@ def test_shares_are_the_best_whatever_the_nodes_have(case: tuple[list[Node], int
 
 
 @pytest.mark.parametrize(("even", "in_a_socket"), [(True, 1), (False, 48)])
-def test_many_nodes_and_none_like_the_other_get_an_answer(even: bool, in_a_socket: int) -> None:
+def test_many_nodes_and_none_like_the_other_get_an_answer(
+    even: bool, in_a_socket: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Far more sets than are looked at: 24 of 48 nodes, and whole cores are not where free CPUs are."""
+    looked_at: list[int] = []
+
+    def counted(*args: Any) -> Iterator[tuple[int, ...]]:
+        for chosen in sets_of(*args):
+            looked_at.append(len(chosen))
+            yield chosen
+
+    monkeypatch.setattr("dra.allocation.shares.sets_of", counted)
     nodes = [
         Node(place, place, 0, 40 + place * 7 % 48, 8 + place * 5 % 12, 2 * (8 + place * 5 % 12), place // in_a_socket)
         for place in range(48)
     ]
     shares = Sharing(nodes, 24, 24 * 8 + 11, 2, even).on_fewest_sockets()
+    assert sum(looked_at) <= 8 * MOST_SETS + 48
     assert len(shares) == 24
     assert sum(share for _, share in shares) == 24 * 8 + 11
     assert all(8 <= share <= (9 if even else node.units) for node, share in shares)
 
 
-def test_a_big_machine_of_nodes_with_many_sockets_gets_an_answer() -> None:
+def test_a_big_machine_of_nodes_with_many_sockets_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = Topology.of(Cpu(n, n // 2, 0, -1, n, n // 16, 0) for n in range(512))
     machine = machine_of(topology)
     free = topology.online.mask & ~sum(1 << n for n in range(0, 512, 7))
+    keys: list[object] = []
+
+    def counted(sharing: Sharing, shares: Any) -> Any:
+        keys.append(shares)
+        return key(sharing, shares)
+
+    key = Sharing._key
+    monkeypatch.setattr(Sharing, "_key", counted)
     for numa_nodes in (20, NumaNodes.ALL, None):
+        keys.clear()
         cpus = distributed(machine, free, 190, AllocationOptions(Strategy.DISTRIBUTED, numa_nodes))
         assert cpus.bit_count() == 190
+        assert len(keys) < MOST_SETS / 2
         assert not cpus & ~free

@@ -1,13 +1,15 @@
 """Promises of spread allocation, held against every choice there is on machines small enough to try them all."""
 
+from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra.allocation.machine import machine_of
-from dra.allocation.sets import fewest, sets_of
+from dra.allocation.sets import MOST_SETS, fewest, sets_of
 from dra.allocation.spread import spread, spread_quality
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import CoreType, Cpu, Topology
@@ -193,6 +195,44 @@ def test_a_machine_of_many_sockets_and_none_like_the_other_gets_an_answer() -> N
     assert got & ~free.mask == 0
     assert got.bit_count() == 120
     assert spread_quality(machine_, free.mask, got)["sockets"] == 12
+
+
+def test_8_of_16_sockets_that_are_all_different_are_the_best_of_all_sets() -> None:
+    """Which come last: sockets 8 to 15 have six free CPUs like the others, on more cores."""
+    three_of_five = list(combinations(range(5), 3))[:8]
+    free = [
+        CPUSet(10 * socket + 2 * core + thread for core in three for thread in (0, 1))
+        for socket, three in enumerate(three_of_five)
+    ]
+    for socket, (*whole, half) in enumerate(three_of_five, 8):
+        first = 10 * socket
+        another = min({0, 1, 2, 3, 4} - {*whole, half})
+        free.append(
+            CPUSet(first + 2 * core + thread for core in whole for thread in (0, 1))
+            | CPUSet([first + 2 * half, first + 2 * another + 1])
+        )
+    topology = Topology.of(Cpu(n, n // 10, 0, -1, n // 2, n // 10, n // 10) for n in range(160))
+    got = CPUSet.from_mask(spread(machine_of(topology), CPUSet.union(free).mask, 48))
+    assert got == CPUSet.union(free[8:])
+
+
+@pytest.mark.parametrize("sockets", [20, 28, 64])
+def test_a_search_has_an_end(sockets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def counted(*args: Any) -> Iterator[tuple[int, ...]]:
+        for chosen in sets_of(*args):
+            looked_at.append(len(chosen))
+            yield chosen
+
+    monkeypatch.setattr("dra.allocation.spread.sets_of", counted)
+    topology = Topology.of(Cpu(n, n // 16, 0, -1, n // 2, n // 16, n // 16) for n in range(16 * sockets))
+    taken = CPUSet(16 * socket + (socket + 7 * n) % 16 for socket in range(sockets) for n in range(1 + socket % 3))
+    free = topology.online - taken
+    count = len(free) // 2
+    assert len(CPUSet.from_mask(spread(machine_of(topology), free.mask, count))) == count
+    assert len(looked_at) <= MOST_SETS
+    assert sum(looked_at) <= 8 * MOST_SETS + sockets
 
 
 def test_sets_come_once_each_for_all_kinds_and_only_those_that_hold_enough() -> None:
