@@ -18,8 +18,8 @@ from dra import cli as dra_cli
 from hack.faults import ROOT
 from nri_cpu import cli as nri_cli
 from nri_cpu import command
-from nri_cpu.checkpoint.codec import checkpoint_to_bytes
-from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
+from nri_cpu.checkpoint.codec import checkpoint_to_bytes, owners_to_bytes
+from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord, Owner, Owners
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Topology, read_topology
 from tests.unit.topology.machines import box, hybrid, t1, t2, write_sysfs
@@ -48,10 +48,21 @@ def the_claims() -> Checkpoint:
     return Checkpoint(CPUSet.parse("7,15"), {one.uid: one for one in claims})
 
 
+def the_owners() -> Owners:
+    """A container has the first claim; that of the second one is yet to come."""
+    web = next(iter(the_claims().claims.values()))
+    return Owners(
+        {web.uid: Owner(web.preparation, "8d1c", "default", "web-0", "main", "3f9c0de1", "/kubepods/3f9c0de1")}
+    )
+
+
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The machine of the examples, with its checkpoint and the file of requests."""
     monkeypatch.setenv("HOST_ROOT", str(write_sysfs(tmp_path / "host", box())))
+    (tmp_path / "host/proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "host/proc/sys/kernel/random/boot_id").write_text("boot\n")
+    (tmp_path / "owners.json").write_bytes(owners_to_bytes(the_owners(), "boot"))
     monkeypatch.setattr(command, "CONFIG", tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text(f"checkpoint: {tmp_path / 'checkpoint.json'}\n")
     (tmp_path / "checkpoint.json").write_bytes(checkpoint_to_bytes(the_claims(), "boot"))
@@ -113,6 +124,7 @@ def test_what_the_page_takes_out_of_json_is_there(example: None, capsys: pytest.
     found = json.loads(capsys.readouterr().out)
     assert {"claims", "cpus"} <= set(found)
     assert {"cpu", "claim", "state"} <= set(found["cpus"][0])
-    assert {"uid", "namespace", "name"} <= set(found["claims"][0])
+    assert {"uid", "namespace", "name", "cpus", "owner"} <= set(found["claims"][0])
+    assert {"podNamespace", "podName", "container"} <= set(found["claims"][0]["owner"])
     free = [str(cpu["cpu"]) for cpu in found["cpus"] if cpu["state"] == "shared"]
     assert f"\n{','.join(free)}\n" in (ROOT / PAGE).read_text("utf-8")
