@@ -218,7 +218,7 @@ def test_a_closed_stderr_is_no_fault(companion: Companion) -> None:
     [
         (
             ["topology"],
-            "invalid choice: 'topology' (choose from run, slices, allocate, gatherinfo); did you mean nri-cpu topology?;",
+            "(choose from run, slices, allocate, gatherinfo); did you mean nri-cpu topology?;",
         ),
         (["slice"], "; did you mean slices?;"),
     ],
