@@ -36,14 +36,22 @@ class Explanation:
 def explain(topology: Topology, free: CPUSet, count: int, options: AllocationOptions | None = None) -> Explanation:
     """What `allocate` answers, with reasons. Raises nothing: a refusal is an answer as well."""
     options = options or AllocationOptions()
+    try:
+        return explain_outcome(topology, free, count, options, allocate(topology, free, count, options))
+    except AllocationError as error:
+        return explain_outcome(topology, free, count, options, error)
+
+
+def explain_outcome(
+    topology: Topology, free: CPUSet, count: int, options: AllocationOptions, outcome: CPUSet | AllocationError
+) -> Explanation:
+    """The reasons for what `allocate` has answered to this request: CPUs, or the refusal that it raised."""
     machine = machine_of(topology)
     known = free & topology.online
     whole = CPUSet.from_mask(sum(core for core in machine.cores if not core & ~known.mask))
-    try:
-        cpus = allocate(topology, free, count, options)
-    except AllocationError as error:
-        return Explanation(count, known, whole, error=str(error), would_fit=error.would_fit)
-    return Explanation(count, known, whole, cpus, _quality(machine, known.mask, cpus.mask, options))
+    if isinstance(outcome, AllocationError):
+        return Explanation(count, known, whole, error=str(outcome), would_fit=outcome.would_fit)
+    return Explanation(count, known, whole, outcome, _quality(machine, known.mask, outcome.mask, options))
 
 
 def _quality(machine: Machine, free: int, cpus: int, options: AllocationOptions) -> Mapping[str, object]:
