@@ -64,6 +64,6 @@ def least_cost(machine: Machine, free: int, count: int, align_l3: bool) -> int:
 
     `count` is at most the number of free CPUs.
     """
-    kinds = (machine.sockets, machine.nodes, machine.l3_groups) if align_l3 else (machine.sockets, machine.nodes)
-    fewest_of = (fewest([(each & free).bit_count() for each in objects], count) for objects in kinds)
-    return sum(price * number for price, number in zip(COSTS, fewest_of, strict=False))
+    found = COSTS[0] * fewest([(each & free).bit_count() for each in machine.sockets], count)
+    found += COSTS[1] * fewest([(each & free).bit_count() for each in machine.nodes], count)
+    return found + fewest([(each & free).bit_count() for each in machine.l3_groups], count) if align_l3 else found

@@ -74,9 +74,10 @@ def lowest_bit(mask: int) -> int:
 
 def touching(objects: Iterable[int], cpus: int) -> int:
     """How many of these objects the CPUs touch."""
-    return sum(1 for each in objects if each & cpus)
+    return len([each for each in objects if each & cpus])
 
 
+@lru_cache(maxsize=16)
 def holds_several_sockets(machine: Machine) -> bool:
     """Whether any NUMA node does."""
     return any(touching(machine.sockets, node) > 1 for node in machine.nodes)

@@ -39,13 +39,9 @@ def sets_of(sizes: Sequence[int], kinds: Sequence[Hashable], number: int, least:
     Objects of one kind are of one size and interchangeable: of those, earlier ones are taken before later ones, other
     sets are left out. No dead ends, unless there are few sets: the time is that of the sets that come out.
     """
-    by_kind: dict[Hashable, list[int]] = {}
-    for index, kind in enumerate(kinds):
-        by_kind.setdefault(kind, []).append(index)
-    classes = sorted(by_kind.values(), key=lambda members: (-sizes[members[0]], len(members) == 1))
+    classes, alone = _classes(sizes, kinds)
     # Where there are few sets at all, objects that have no equal are tried in all combinations: that is faster.
     few = comb(len(sizes), number) <= MOST_SETS
-    alone = max((at for at, members in enumerate(classes, 1) if len(members) > 1), default=0)
     held = [0, *accumulate(sizes[index] for members in classes for index in members)]
     starts = [0, *accumulate(map(len, classes))]
     if number >= len(held) or held[number] < least:
@@ -67,3 +63,15 @@ def sets_of(sizes: Sequence[int], kinds: Sequence[Hashable], number: int, least:
             # The most that `left` objects of the classes to come can hold: they are in order of size.
             if next_ + left < len(held) and held[next_ + left] - held[next_] >= missing:
                 stack.append((at + 1, (*taken, *members[:more]), left, missing))
+
+
+def _classes(sizes: Sequence[int], kinds: Sequence[Hashable]) -> tuple[list[list[int]], int]:
+    """The indexes of each kind, largest objects first, and the place from which on no object equals another."""
+    by_kind: dict[Hashable, list[int]] = {}
+    for index, kind in enumerate(kinds):
+        by_kind.setdefault(kind, []).append(index)
+    classes = sorted(by_kind.values(), key=lambda members: (-sizes[members[0]], len(members) == 1))
+    alone = len(classes)
+    while alone and len(classes[alone - 1]) == 1:
+        alone -= 1
+    return classes, alone

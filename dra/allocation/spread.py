@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain, islice
 
 from dra.allocation.areas import BITS
 from dra.allocation.cores import CoreShape, cpus_of, lowest, touched, whole
@@ -24,6 +25,8 @@ _Score = tuple[int, int, int]
 
 # To take a set of sockets apart into nodes takes longer than to look at them.
 _PARTING = 6
+
+_LOW = (1 << BITS) - 1
 
 # Of a socket or node its free CPUs, how many, and a kind that says all but where.
 _Part = tuple[int, int, Hashable]
@@ -39,11 +42,15 @@ def spread(machine: Machine, free: int, count: int) -> int:
     if count == free.bit_count():
         return free
     request = _Request(machine, free, count)
+    regions = _regions(machine, free, count)
+    first = list(islice(regions, 2))
+    if len(first) == len(machine.types) == 1:
+        return request.take(sum(first[0]))
     scores: dict[int, _Score] = {}
     least: _Score | None = None
     best: list[list[int]] = []
     looks = Looks()
-    for region in _regions(machine, free, count):
+    for region in chain(first, regions):
         amount = sum([request.amount(part) for part in region])
         if amount not in scores:
             scores[amount] = request.score(amount)
@@ -145,40 +152,39 @@ class _Request:
         complete = whole(machine.shapes, free) & sum(leads for _, leads in self._widths)
         # CPUs of cores of several threads that are all free: one taken alone breaks the core.
         self._whole = cpus_of(machine.shapes, complete)
-        # What is counted of a region: first threads and whole cores of each width, then of each type first threads,
-        # and those that break nothing.
-        self._counted = [self._firsts, *(complete & leads for _, leads in self._widths)]
-        for each in machine.types:
-            self._counted += [self._firsts & each, self._firsts & each & ~self._whole]
         self._amounts: dict[int, int] = {}
+        # What is counted of a region: first threads, those that break nothing, whole cores of each width, and where
+        # there are several types the first threads of each, and those that break nothing.
+        self._counted = [self._firsts, self._firsts & ~self._whole, *(complete & leads for _, leads in self._widths)]
+        if len(machine.types) > 1:
+            for each in machine.types:
+                self._counted += [self._firsts & each, self._firsts & each & ~self._whole]
+        self._shifts = range(0, BITS * len(self._counted), BITS)
 
     def amount(self, part: int) -> int:
         """What there is in a node or socket, as one number: those of a region add up."""
         amount = self._amounts.get(part, -1)
         if amount < 0:
             amount = 0
-            for cpus in self._counted:
-                amount = amount << BITS | (cpus & part).bit_count()
+            for cpus, shift in zip(self._counted, self._shifts, strict=True):
+                amount |= (cpus & part).bit_count() << shift
             self._amounts[part] = amount
         return amount
 
     def score(self, amount: int) -> _Score:
         """The best that can be had in a region that has this amount."""
-        numbers = []
-        for _ in self._counted:
-            numbers.append(amount & (1 << BITS) - 1)
-            amount >>= BITS
-        firsts = numbers.pop()
-        cores = [numbers.pop() for _ in self._widths]
-        types = [(numbers.pop(), numbers.pop()) for _ in self._types]
+        firsts, unbroken = amount & _LOW, amount >> BITS & _LOW
+        if firsts >= self._count and len(self._types) == 1:
+            return -self._count, 0, self._broken(unbroken)
+        others = [amount >> shift & _LOW for shift in self._shifts[2:]]
+        cores, of_types = others[: len(self._widths)], others[len(self._widths) :]
         if firsts < self._count:
             # All cores with free CPUs, and of as many as possible of them all.
-            several = sum(1 for of_type, _ in types if of_type) > 1
+            several = sum(1 for number in of_types[::2] if number) > 1
             return -firsts, int(several), sum(cores) - self._completed(cores, self._count - firsts)
-        broken = [self._broken(unbroken) for of_type, unbroken in types if of_type >= self._count]
-        if broken:
-            return -self._count, 0, min(broken)
-        return -self._count, 1, self._broken(firsts - sum(cores))
+        types = zip(of_types[::2], of_types[1::2], strict=True)
+        broken = [self._broken(number) for of_type, number in types if of_type >= self._count]
+        return (-self._count, 0, min(broken)) if broken else (-self._count, 1, self._broken(unbroken))
 
     def _broken(self, unbroken: int) -> int:
         return max(0, self._count - unbroken)
@@ -195,14 +201,15 @@ class _Request:
     def choices(self, region: int, score: _Score) -> Iterator[int]:
         """The lowest list of CPUs in the region that has its score, of each type that can have it alone."""
         if len(self._types) == 1 or score[1] or -score[0] < self._count:
-            yield self._take(region)
+            yield self.take(region)
             return
         for each in self._types:
             firsts = self._firsts & region & each
             if firsts.bit_count() >= self._count and self._broken((firsts & ~self._whole).bit_count()) == score[2]:
-                yield self._take(region & each)
+                yield self.take(region & each)
 
-    def _take(self, pool: int) -> int:
+    def take(self, pool: int) -> int:
+        """The lowest list of CPUs out of the pool that has its score."""
         firsts = self._firsts & pool
         more = self._count - firsts.bit_count()
         if more <= 0:
