@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 
 from nri_cpu.cpuset import EMPTY, MAX_CPUS, CPUSet, CPUSetError
@@ -22,8 +22,10 @@ NODES = "/sys/devices/system/node"
 _READ_LIMIT = 65536
 # What a kernel gives for one read() of a file that may be longer: a page of the smallest size that there is.
 _PAGE = 4096
-# Entries of a directory. Those of cpu, the largest that is looked into, are as many as CPUs, and some more.
-_ENTRY_LIMIT = 2 * MAX_CPUS
+# Entries of a directory that have a name of those that are looked for: as many as CPUs at most.
+_MATCH_LIMIT = 2 * MAX_CPUS
+# All its entries, so that one directory full of other files hides nothing, and leaves some of the total for others.
+ENTRY_LIMIT = 1 << 18
 
 # The same for all that is read. 8192 CPUs with masks of 2 KiB in several files each have 40 MiB, and a few hundred
 # thousand entries; links may make a hundred times as much of a small folder, which would take minutes.
@@ -44,11 +46,13 @@ class Sysfs:
         self._entries = overlay.entries if overlay else {}
         self._bytes_left = TOTAL_READ_LIMIT
         self._entries_left = TOTAL_ENTRY_LIMIT
+        self._cut = False
 
     @property
     def ended(self) -> bool:
-        """Whether so much was read that the rest is passed over."""
-        return self._bytes_left <= 0 or self._entries_left <= 0
+        """Whether so much was read that the rest is passed over, of a directory or of all: from then on what is not
+        found may still be there."""
+        return self._cut or self._bytes_left <= 0
 
     def text(self, path: str) -> str | None:
         """The stripped text of a file; None when it can't be read or is too long to be one of a kernel's. Old kernels
@@ -73,21 +77,44 @@ class Sysfs:
         self._bytes_left -= len(data)
         return data.decode("ascii", "replace").strip("\0 \t\n") if len(data) < _READ_LIMIT else None
 
-    def names(self, directory: str) -> list[str]:
-        """The names in a directory, not more of them than a kernel can have put there; none when it can't be read."""
+    def refusal(self, path: str) -> PermissionError | None:
+        """The error with which the machine refuses to open a file or a directory to this user; None when it doesn't."""
+        try:
+            os.close(os.open(self._root + path, _FLAGS))
+        except PermissionError as error:
+            return error
+        except OSError:
+            pass
+        return None
+
+    def matching(self, directory: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        """The names in a directory that match as a whole, not more of them than a kernel can have put there; none when
+        it can't be read."""
         try:
             with os.scandir(self._root + directory) as entries:
-                names = [entry.name for entry in islice(entries, min(_ENTRY_LIMIT, max(self._entries_left, 0)))]
+                found = self._matching(entries, pattern)
         except OSError:
-            names = []
-        self._entries_left -= len(names)
-        return [*names, *self._entries.get(directory, ())]
+            found = []
+        added = map(pattern.fullmatch, self._entries.get(directory, ()))
+        return [*found, *(match for match in added if match)]
+
+    def _matching(self, entries: Iterator[os.DirEntry[str]], pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        found: list[re.Match[str]] = []
+        left = min(ENTRY_LIMIT, self._entries_left)
+        for entry in entries:
+            if not left or len(found) == _MATCH_LIMIT:
+                self._cut = True
+                break
+            left -= 1
+            self._entries_left -= 1
+            if match := pattern.fullmatch(entry.name):
+                found.append(match)
+        return found
 
     def numbered(self, directory: str, prefix: str) -> list[int]:
         """The numbers N of a directory's entries prefixN, ascending, as far as they are possible for CPUs."""
-        pattern = re.compile(rf"{prefix}(0|[1-9][0-9]{{0,3}})")
-        found = (pattern.fullmatch(name) for name in self.names(directory))
-        return sorted({number for match in found if match and (number := int(match[1])) < MAX_CPUS})
+        found = self.matching(directory, re.compile(rf"{prefix}(0|[1-9][0-9]{{0,3}})"))
+        return sorted({number for match in found if (number := int(match[1])) < MAX_CPUS})
 
     def cpu_list(self, path: str) -> CPUSet | None:
         """The CPUs that a file lists, such as 0-3,8; None when it is missing or can't be understood."""

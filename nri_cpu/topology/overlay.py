@@ -22,6 +22,8 @@ from nri_cpu.topology.errors import TopologyError
 MAX_OVERLAY_BYTES = 16 << 20
 # The same in keys and values: 50 a CPU, of which a machine has 8192 at most.
 _MAX_VALUES = 500_000
+# The same in files and directories: 50 a CPU.
+_MAX_ENTRIES = 500_000
 # Characters, and directories, of a path; each makes all directories above it. The deepest that is read has 10.
 _MAX_PATH = 1024
 _MAX_DEPTH = 32
@@ -39,8 +41,10 @@ class Overlay:
 
     @classmethod
     def of(cls, files: Mapping[str, str], source: str = "sysfs overlay") -> Overlay:
-        """The overlay of these files; raises TopologyError when one is the directory of another."""
+        """The overlay of these files; raises TopologyError when one is the directory of another, or directories are so
+        many that making them takes long."""
         entries: dict[str, dict[str, None]] = {}
+        left = _MAX_ENTRIES
         for path in files:
             child = path
             while (parent := posixpath.dirname(child)) != "/":
@@ -51,6 +55,9 @@ class Overlay:
                 name = posixpath.basename(child)
                 if name in names:
                     break
+                if not left:
+                    raise TopologyError(f"{source}: has more than {_MAX_ENTRIES} files and directories: take it apart")
+                left -= 1
                 names[name] = None
                 child = parent
         return cls(files, {directory: tuple(names) for directory, names in entries.items()})

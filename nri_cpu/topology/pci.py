@@ -21,14 +21,14 @@ def pcie_roots(sysfs: Sysfs, present: CPUSet, oddities: Oddities) -> Mapping[str
     """Root bus ("pci0000:00") -> the CPUs that are local to it, of those that are present. Kernels before 2.6.30 have
     masks only; a bus without either is left out."""
     found: dict[str, CPUSet] = {}
-    for name in sysfs.names("/sys/devices"):
-        if match := _ROOT.fullmatch(name):
-            bus = f"/sys/devices/{name}/pci_bus/{match[1]}"
-            cpus = sysfs.cpu_list(f"{bus}/cpulistaffinity")
-            if cpus is None:
-                cpus = sysfs.cpu_mask(f"{bus}/cpuaffinity")
-            if cpus is None:
-                oddities.note("no CPUs are told for the PCIe root {}", name)
-            else:
-                found[name] = cpus & present
+    for match in sysfs.matching("/sys/devices", _ROOT):
+        name = match[0]
+        bus = f"/sys/devices/{name}/pci_bus/{match[1]}"
+        cpus = sysfs.cpu_list(f"{bus}/cpulistaffinity")
+        if cpus is None:
+            cpus = sysfs.cpu_mask(f"{bus}/cpuaffinity")
+        if cpus is None:
+            oddities.note("no CPUs are told for the PCIe root {}", name)
+        else:
+            found[name] = cpus & present
     return found

@@ -75,6 +75,10 @@ def _read(sysfs: Sysfs, root: Path, oddities: Oddities) -> Topology:
 def _online(sysfs: Sysfs, root: Path, oddities: Oddities) -> CPUSet:
     online = _told(sysfs, "online", oddities) or _not_offline(sysfs, sysfs.numbered(CPUS, "cpu"))
     if not online:
+        for path in (f"{CPUS}/online", CPUS):
+            if error := sysfs.refusal(path):
+                reason = f"{root / path[1:]} can't be read: {error.strerror}"
+                raise TopologyError(f"{reason}; be a user who may, or allow reading of the folders on its path")
         raise TopologyError(
             f"{root / CPUS[1:] / 'online'} tells of no CPU: is /sys mounted there? HOST_ROOT names the folder above it"
         )
@@ -91,7 +95,8 @@ def _cpus(sysfs: Sysfs, online: CPUSet, oddities: Oddities) -> tuple[CPUSet, CPU
     directories: every kernel has one for each CPU that is on line. One that is present and can't be used, as of a
     virtual machine that may get more, has none."""
     there = CPUSet(sysfs.numbered(CPUS, "cpu"))
-    if there and (missing := online - there):
+    # Of a directory of which a part was read the rest may be there.
+    if there and not sysfs.ended and (missing := online - there):
         oddities.note_all("on line and without a directory, left out, are CPUs {}", missing)
         online = online & there or _not_offline(sysfs, there) or there
     present = _told(sysfs, "present", oddities) or there

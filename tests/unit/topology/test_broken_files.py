@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import tracemalloc
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from loguru import logger
 
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Overlay, Topology, TopologyError, read_online, read_topology
-from nri_cpu.topology.files import TOTAL_ENTRY_LIMIT, TOTAL_READ_LIMIT
+from nri_cpu.topology.files import ENTRY_LIMIT, TOTAL_ENTRY_LIMIT, TOTAL_READ_LIMIT
 from nri_cpu.topology.oddities import Oddities
+from tests.unit.ordinary import as_ordinary_user, out_of_reach
 from tests.unit.topology.machines import machine, write_sysfs
 
 CPU = "sys/devices/system/cpu"
@@ -183,7 +185,7 @@ class EndlessDirectory:
 
 
 @pytest.mark.parametrize("prefix", ["cpu", "node", "index", "pci0000:", "cpu0"])
-def test_directories_without_end_are_read_to_the_number_of_cpus_that_there_can_be(
+def test_directories_without_end_are_read_to_a_limit_and_hide_no_cpu(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     root = written(tmp_path, small())
@@ -197,8 +199,36 @@ def test_directories_without_end_are_read_to_the_number_of_cpus_that_there_can_b
     found = read_topology(root)
     assert found.online == small().online
     assert len(made) < 20
-    assert max(directory.given for directory in made) <= 2 * 8192 + 1
+    assert max(directory.given for directory in made) <= ENTRY_LIMIT + 1
+    assert sum(directory.given for directory in made) < TOTAL_ENTRY_LIMIT + 2 * len(made)
+    assert f"topology: more files than those of any machine, the rest is passed over: {root}/sys" in log
     assert max(map(len, log), default=0) < 200
+
+
+@pytest.mark.parametrize("junk", [20_000, ENTRY_LIMIT + 1])
+@pytest.mark.parametrize("directory", [CPU, NODE, "sys/devices"])
+def test_any_number_of_other_files_in_a_directory_hides_no_cpu_and_no_node(
+    tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch, directory: str, junk: int
+) -> None:
+    root = written(tmp_path, plain := machine(sockets=2, cores=8, threads=2))
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        """With the other files first."""
+        with real(path) as entries:
+            there = list(entries)
+        first = (SimpleNamespace(name=f"x{number}") for number in range(junk if path == f"{root}/{directory}" else 0))
+        return contextlib.nullcontext(chain(first, there))
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = read_topology(root)
+    assert (found.online, found.present) == (plain.online, plain.present)
+    assert found.nodes == plain.nodes  # by the CPUs' own links, where the list of nodes has an end
+    assert log == (
+        [f"topology: more files than those of any machine, the rest is passed over: {root}/sys"]
+        if junk > ENTRY_LIMIT
+        else []
+    )
 
 
 def test_all_directories_together_have_an_end(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,3 +358,36 @@ def test_a_machine_that_has_all_its_cpus_off_line_is_no_machine(tmp_path: Path) 
     (root / CPU / "online").unlink()
     with pytest.raises(TopologyError, match="tells of no CPU"):
         read_topology(root)
+
+
+READ = """
+import os, pathlib
+from nri_cpu.topology import TopologyError, read_topology
+
+try:
+    print(read_topology(pathlib.Path(os.environ["HOST_ROOT"])).online)
+except TopologyError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("directory", "told"), [(CPU, f"{CPU}/online"), ("sys", f"{CPU}/online"), (f"{CPU}/cpu0", None)]
+)
+def test_a_machine_that_this_user_may_not_read_is_told_as_that(
+    tmp_path: Path, directory: str, told: str | None
+) -> None:
+    root = written(tmp_path, small())
+    out_of_reach(root / directory)
+    done = as_ordinary_user("-c", READ, host=root)
+    refused = f"{root}/{told} can't be read: Permission denied; be a user who may, or allow reading of the folders on"
+    assert done.stdout.startswith(refused if told else "0-3\n"), done
+
+
+def test_a_folder_of_cpus_that_this_user_may_not_list_is_told_as_that(tmp_path: Path) -> None:
+    root = written(tmp_path, small())
+    (root / CPU / "online").unlink()
+    out_of_reach(root / CPU)
+    (root / CPU).chmod(0o711)
+    done = as_ordinary_user("-c", READ, host=root)
+    assert done.stdout.startswith(f"{root}/{CPU} can't be read: Permission denied; "), done

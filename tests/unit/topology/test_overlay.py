@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import TopologyError, load_overlay, read_online, read_topology
@@ -156,6 +159,32 @@ def test_deep_nesting_and_aliases_of_aliases_cost_nothing() -> None:
 def test_more_keys_than_the_largest_machine_needs_are_not_read() -> None:
     with pytest.raises(TopologyError, match=r"o: has more than [0-9]+ values"):
         parse_overlay("".join(f"/sys/{n}: x\n" for n in range(300_000)), "o")
+
+
+def test_paths_that_make_more_directories_than_the_largest_machine_has_are_refused() -> None:
+    deep = "".join(f"/sys/{n}{27 * '/a'}: x\n" for n in range(20_000))
+    with pytest.raises(TopologyError, match=r"^o: has more than 500000 files and directories: take it apart$"):
+        parse_overlay(deep, "o")
+
+
+@pytest.mark.parametrize("huge", ["[" + 300_000 * "a," + "]", "\n" + 300_000 * "- a\n", "[" + 300_000 * "[]," + "]"])
+def test_a_huge_collection_for_a_value_is_read_to_the_limit_of_values_only(
+    huge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+
+    def counted(*arguments: Any) -> Iterator[yaml.Event]:
+        nonlocal read
+        for event in parse(*arguments):
+            read += 1
+            yield event
+
+    parse = yaml.parse
+    monkeypatch.setattr(yaml, "parse", counted)
+    monkeypatch.setattr("nri_cpu.topology.overlay._MAX_VALUES", 1000)
+    with pytest.raises(TopologyError, match="has more than 1000 values"):
+        parse_overlay(f"{ONLINE}: {huge}")
+    assert read < 1010
 
 
 def test_a_yaml_without_its_c_library_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
