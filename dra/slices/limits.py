@@ -26,7 +26,9 @@ _MAX_POOL = 253
 _MAX_BYTES = 1 << 20
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
+# Kubernetes limits the length of a subdomain as a whole, not that of its labels (apimachinery, util/validation).
+_PART = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_PART}(?:\.{_PART})*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _LISTS = {"ints": int, "bools": bool, "strings": str, "versions": str}
 _SCALARS = {"int": int, "bool": bool, "string": str, "version": str}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dra.devices import PCIE_ROOT, Device, DeviceMode, GroupBy, devices_of
 from dra.slices.limits import check
 from dra.slices.objects import generate_name, slices_of
+from nri_cpu.config import is_node_name
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Topology
 from tests.unit.topology.machines import box, machine, t2
@@ -125,9 +126,31 @@ def test_names_begin_with_the_index_and_fit() -> None:
     assert len(long) <= 58
 
 
-@pytest.mark.parametrize("node", ["n", "a" * 63, ".".join(["a" * 61] * 4), "x" * 40 + "." + "y" * 60, "a" * 42 + "--b"])
+@pytest.mark.parametrize(
+    "node",
+    [
+        "n",
+        "a" * 63,
+        "a" * 253,
+        "1" * 64 + "." + "-".join("b" * 90),
+        ".".join(["a" * 61] * 4),
+        "x" * 40 + "." + "y" * 60,
+        "a" * 42 + "--b",
+    ],
+)
 def test_any_name_of_a_node_gives_slices_that_are_taken(node: str) -> None:
     assert check(slices_of(cpus(129), node)) == []
+    assert is_node_name(node)
+
+
+@pytest.mark.parametrize(
+    "node", ["", "a" * 254, "a..b", "a.", ".a", "-a", "a-", "a-.b", "A", "a_b", "a\n", "\u0131", "a/b"]
+)
+def test_a_name_that_no_node_has_is_none_here_and_in_the_configuration(node: str) -> None:
+    slices = copy.deepcopy(slices_of(cpus(1), NODE))
+    slices[0]["spec"]["nodeName"] = node
+    assert check(slices) == [f"slice 0: nodeName {node!r} is no DNS subdomain"]
+    assert not is_node_name(node)
 
 
 @pytest.mark.fault("A28", "A29", "K13")
