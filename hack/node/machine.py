@@ -38,7 +38,8 @@ class Machine:
 
     dies are per socket, cores per die, threads per core; NUMA nodes split the CPUs in equal parts, in order. An L3
     cache belongs to a die. `siblings` is the order of Linux's ids: "split" numbers all first threads, then all second
-    ones, as most firmware does; "adjacent" puts a core's threads side by side. `memory` is MiB per NUMA node. CPUs of
+    ones, as most firmware does; "adjacent" puts a core's threads side by side. `memory` is MiB per NUMA node that has
+    some: `memory_nodes` more nodes, with the next numbers, have no CPUs, and nodes of `memoryless` no memory. CPUs of
     `offline` are taken off line as soon as the box is up.
     """
 
@@ -48,6 +49,8 @@ class Machine:
     threads: int = 2
     nodes: int = 4
     memory: int = 512
+    memory_nodes: int = 0
+    memoryless: tuple[int, ...] = ()
     siblings: Literal["split", "adjacent"] = "split"
     offline: CPUSet = EMPTY
     kernel_words: tuple[str, ...] = ()
@@ -63,7 +66,12 @@ class Machine:
             raise ValueError(f"{self.cores_total} cores can't be split equally over {self.nodes} NUMA nodes")
         if self.apic_id(self.sockets - 1, self.dies - 1, self.cores - 1, self.threads - 1) > MAX_APIC_ID:
             raise ValueError(f"emulation allows APIC ids up to {MAX_APIC_ID}; this machine needs more")
-        if self.memory * self.nodes < 512:
+        if self.memory_nodes < 0:
+            raise ValueError(f"{self.memory_nodes} nodes of memory can't be")
+        # The kernel is loaded into node 0.
+        if not set(self.memoryless) <= set(range(1, self.nodes)):
+            raise ValueError(f"of nodes {self.memoryless} not all are among 1-{self.nodes - 1}, which can lack memory")
+        if self.memory_total < 512:
             raise ValueError("the box needs 512 MiB of memory in all")
         if not self.offline <= CPUSet(range(1, self.total)):
             raise ValueError(f"CPUs 1-{self.total - 1} can be off line, {self.offline} can't")
@@ -76,6 +84,17 @@ class Machine:
     def total(self) -> int:
         """Number of CPUs (threads) of the machine."""
         return self.cores_total * self.threads
+
+    @property
+    def node_memory(self) -> tuple[int, ...]:
+        """MiB of each NUMA node, by node id."""
+        nodes = range(self.nodes + self.memory_nodes)
+        return tuple(0 if node in self.memoryless else self.memory for node in nodes)
+
+    @property
+    def memory_total(self) -> int:
+        """MiB of the machine."""
+        return sum(self.node_memory)
 
     def apic_id(self, socket: int, die: int, core: int, thread: int) -> int:
         """The APIC id: each level has as many bits as its largest number needs (Intel SDM, vol. 3, 9.9.3.2)."""
@@ -99,11 +118,11 @@ class Machine:
             yield Place(cpu, index, socket, die, core, thread, index // per_node)
 
     def node_cpus(self) -> tuple[CPUSet, ...]:
-        """The CPUs of each NUMA node, by node id."""
+        """The CPUs of each NUMA node that has some, by node id."""
         return tuple(CPUSet(p.cpu for p in self.places() if p.node == node) for node in range(self.nodes))
 
     def distance(self, one: int, other: int) -> int:
-        """The ACPI distance between two NUMA nodes."""
+        """The ACPI distance between two NUMA nodes; nodes without CPUs are far from all others."""
         if one == other:
             return NEAR
         sockets = {node: {p.socket for p in self.places() if p.node == node} for node in (one, other)}

@@ -63,7 +63,7 @@ def arguments(machine: Machine, files: Path, directory: Path, disk: Path, memory
     return [
         *(QEMU, "-name", "nri-cpu-box", "-nodefaults", "-no-user-config", "-display", "none"),
         *("-machine", "q35,usb=off,sata=off,smbus=off,vmport=off,hpet=off", "-accel", "tcg,thread=multi,tb-size=512"),
-        *("-cpu", m.cpu_model, "-m", f"{m.memory * m.nodes}M"),
+        *("-cpu", m.cpu_model, "-m", f"{m.memory_total}M"),
         *("-smp", f"{m.total},sockets={m.sockets},dies={m.dies},cores={m.cores},threads={m.threads}"),
         *_numa(machine, memory),
         *("-drive", f"if=none,id=disk,file={_escape(disk)},format=qcow2,cache=unsafe,discard=unmap"),
@@ -83,15 +83,18 @@ def arguments(machine: Machine, files: Path, directory: Path, disk: Path, memory
 
 
 def _numa(m: Machine, memory: Memory) -> Iterator[str]:
-    for node in range(m.nodes):
-        yield from ("-object", memory.backend(node, m.memory), "-numa", f"node,nodeid={node},memdev=m{node}")
+    for node, mebibytes in enumerate(m.node_memory):
+        if mebibytes:
+            yield from ("-object", memory.backend(node, mebibytes))
+        yield from ("-numa", f"node,nodeid={node}{f',memdev=m{node}' if mebibytes else ''}")
     for p in m.places():
         die = f",die-id={p.die}" if m.dies > 1 else ""  # QEMU refuses to be told of a single die
         where = f"socket-id={p.socket}{die},core-id={p.core},thread-id={p.thread}"
         yield from ("-numa", f"cpu,node-id={p.node},{where}")
-    if m.nodes > 1:
-        for one in range(m.nodes):
-            for other in range(m.nodes):
+    nodes = range(len(m.node_memory))
+    if len(nodes) > 1:
+        for one in nodes:
+            for other in nodes:
                 yield from ("-numa", f"dist,src={one},dst={other},val={m.distance(one, other)}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -61,8 +62,8 @@ class Expected:
             "sockets": _numbered(online, "socket"),
             "nodes": _numbered(online, "node"),
             "offline_nodes": {str(p.cpu): p.node for p in machine.places() if p.cpu in machine.offline},
-            "memory_nodes": [],
-            "memoryless_nodes": [],
+            "memory_nodes": list(range(machine.nodes, machine.nodes + machine.memory_nodes)),
+            "memoryless_nodes": list(machine.memoryless),
             "core_types": ["standard"],
             # The emulator's firmware calls no CPU nearer to it than others.
             "pcie_roots": {"pci0000:00": str(every - machine.offline)},
@@ -109,9 +110,23 @@ def test_one_socket_without_siblings_and_isolated_cpus(start_node: StartNode) ->
 
 
 @pytest.mark.fault("R11")
-def test_four_sockets_of_a_node_each(start_node: StartNode) -> None:
-    machine = Machine(4, 1, 2, 2, 4, memory=256)
+def test_four_sockets_of_a_node_each_one_without_memory_and_a_node_of_memory(start_node: StartNode) -> None:
+    machine = Machine(4, 1, 2, 2, 4, memory=256, memory_nodes=1, memoryless=(2,))
     check(start_node(machine, cold=True), Expected(machine))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"memory": 128, "memoryless": (3,)}, "512 MiB"),
+        ({"memory_nodes": -1}, "-1 nodes of memory"),
+        ({"memoryless": (0,)}, r"\(0,\) not all are among 1-3"),
+        ({"memory_nodes": 1, "memoryless": (1, 4)}, r"\(1, 4\) not all are among 1-3"),
+    ],
+)
+def test_memory_that_no_machine_can_have_is_refused_with_the_reason(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Machine(**change)
 
 
 def test_adjacent_siblings_on_cores_whose_ids_have_gaps_and_nodes_within_a_die(start_node: StartNode) -> None:
