@@ -62,12 +62,7 @@ def spread(machine: Machine, free: int, count: int) -> int:
         if not looks.take(len(region)):
             break
     assert least is not None  # there is a region that holds the request
-    chosen = 0
-    for cpus in (cpus for region in best for cpus in request.choices(sum(region), least)):
-        # The list that has the lowest of the CPUs in which the two differ is the lower one.
-        if not chosen or lowest_bit(cpus ^ chosen) & cpus:
-            chosen = cpus
-    return chosen
+    return request.lowest_of([pool for region in best for pool in request.pools(sum(region), least)], looks)
 
 
 def spread_quality(machine: Machine, free: int, cpus: int) -> Mapping[str, object]:
@@ -198,27 +193,47 @@ class _Request:
             rest -= number * (width - 1)
         return completed
 
-    def choices(self, region: int, score: _Score) -> Iterator[int]:
-        """The lowest list of CPUs in the region that has its score, of each type that can have it alone."""
+    def pools(self, region: int, score: _Score) -> Iterator[int]:
+        """The CPUs of the region that can have its score: those of each type that can have it alone, or all."""
         if len(self._types) == 1 or score[1] or -score[0] < self._count:
-            yield self.take(region)
+            yield region
             return
         for each in self._types:
             firsts = self._firsts & region & each
             if firsts.bit_count() >= self._count and self._broken((firsts & ~self._whole).bit_count()) == score[2]:
-                yield self.take(region & each)
+                yield region & each
+
+    def lowest_of(self, pools: list[int], looks: Looks) -> int:
+        """The lowest list of CPUs that has the score of these pools, out of any of them; of some if looks run out."""
+        bounds = list(map(self._bound, pools))
+        first = 0
+        for index, bound in enumerate(bounds):
+            if _is_lower(bound, bounds[first]):
+                first = index
+        chosen = self.take(pools[first])
+        for bound, pool in zip(bounds, pools, strict=True):
+            if _is_lower(bound, chosen) and looks.take(pool.bit_count()):
+                taken = self.take(pool)
+                chosen = taken if _is_lower(taken, chosen) else chosen
+        return chosen
+
+    def _bound(self, pool: int) -> int:
+        """A list of CPUs that is not higher than the one to take, which where cores have two threads at most it is."""
+        firsts = self._firsts & pool
+        more = self._count - firsts.bit_count()
+        if more > 0:
+            return firsts | lowest(pool & ~firsts, more)
+        unbroken = firsts & ~self._whole
+        few = self._count - unbroken.bit_count()
+        return unbroken | lowest(firsts & self._whole, few) if few > 0 else lowest(unbroken, self._count)
 
     def take(self, pool: int) -> int:
         """The lowest list of CPUs out of the pool that has its score."""
         firsts = self._firsts & pool
         more = self._count - firsts.bit_count()
-        if more <= 0:
-            unbroken = firsts & ~self._whole
-            few = self._count - unbroken.bit_count()
-            return unbroken | lowest(firsts & self._whole, few) if few > 0 else lowest(unbroken, self._count)
+        if more <= 0 or self._widths[-1][0] == 2:
+            return self._bound(pool)  # each more one completes a core
         others = pool & ~firsts
-        if self._widths[-1][0] == 2:
-            return firsts | lowest(others, more)  # each one completes a core
         complete = whole(self._shapes, pool)
         completed = self._completed([(complete & leads).bit_count() for _, leads in self._widths], more)
         return firsts | self._lowest_completing(pool, others, completed, more)
@@ -267,6 +282,11 @@ def _cost(cores: list[int], completed: int) -> int:
         cost += taken * lacks
         completed -= taken
     return cost
+
+
+def _is_lower(cpus: int, others: int) -> bool:
+    """Whether the list of these CPUs is lower: it has the lowest of those in which the two differ."""
+    return bool(lowest_bit(cpus ^ others) & cpus)
 
 
 def _first_threads(shapes: tuple[CoreShape, ...], cpus: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import combinations
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from dra.allocation.machine import machine_of
 from dra.allocation.sets import MOST_SETS, fewest, sets_of
-from dra.allocation.spread import spread, spread_quality
+from dra.allocation.spread import _Request, spread, spread_quality
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import CoreType, Cpu, Topology
 from tests.unit.dra.allocation.random_machines import Request, requests
@@ -233,6 +234,36 @@ def test_a_search_has_an_end(sockets: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(CPUSet.from_mask(spread(machine_of(topology), free.mask, count))) == count
     assert len(looked_at) <= MOST_SETS
     assert sum(looked_at) <= 8 * MOST_SETS + sockets
+
+
+@pytest.mark.parametrize(
+    ("sockets", "nodes", "cores", "threads", "count"),
+    [(8, 4, 16, 4, 302), (2, 8, 64, 8, 600), (2, 16, 128, 4, 610)],
+)
+def test_of_many_regions_that_are_as_good_few_lists_are_made(
+    sockets: int, nodes: int, cores: int, threads: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which CPUs of cores of four threads and more are the lowest takes a step for each CPU."""
+    made: list[int] = []
+
+    def counted(request: Any, pool: int, *args: int) -> int:
+        made.append(pool)
+        return original(request, pool, *args)
+
+    original = _Request._lowest_completing
+    monkeypatch.setattr(_Request, "_lowest_completing", counted)
+    topology = machine(sockets=sockets, nodes=nodes, cores=cores, threads=threads)
+    free = topology.online - CPUSet(Random(1).sample(list(topology.online), len(topology.online) // 20))
+    machine_ = machine_of(topology)
+    got = spread(machine_, free.mask, count)
+    assert len(made) < 10
+    # The same comes out when the list of each is made.
+    made.clear()
+    monkeypatch.setattr(_Request, "_bound", lambda *_: topology.online.mask)
+    if sockets == 8:
+        monkeypatch.setattr("dra.allocation.sets._LOOKS", 10**9)
+        assert spread(machine_, free.mask, count) == got
+        assert len(made) > 40
 
 
 def test_sets_come_once_each_for_all_kinds_and_only_those_that_hold_enough() -> None:
