@@ -13,6 +13,7 @@ from nri_cpu import __version__
 from nri_cpu.command import (
     CDI_DIRECTORY,
     OutputClosedError,
+    OutputError,
     Parser,
     UsageError,
     add_checkpoint_argument,
@@ -28,8 +29,7 @@ from nri_cpu.cpuset import MAX_CPUS, quote
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
 
-# What is too few or more than there is, the allocator says.
-_COUNT = re.compile(r"-?[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 # As Go's flag package reads a bool, since dra-driver-cpu's flags are its.
 _SWITCHES = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
     except OutputClosedError:
         return 1
+    except OutputError as error:
+        return _failed(error)  # help and version are output too
     if options.command != "run":
         log_warnings(verbose=options.verbosity > 0)
     try:
@@ -77,7 +79,6 @@ def _failed(error: Exception) -> int:
     from dra.claims import ClaimError
     from dra.commands.errors import CommandError
     from nri_cpu.checkpoint.errors import CheckpointError
-    from nri_cpu.command import OutputError
 
     known = isinstance(error, UsageError | CommandError | CheckpointError | ClaimError | OutputError)
     text = str(error) if known else f"{type(error).__name__}: {error}; a fault of dra-cpu itself, -v shows where"
@@ -150,7 +151,12 @@ def _allocate_arguments(parser: Parser) -> None:
     add("--free", metavar="LIST", help="the CPUs that may be taken (default: all on line, less reserved and claimed)")
     add("--device", metavar="NAME", help="take them out of this device, such as cpudevnuma001")
     add("--strategy", choices=("packed", "spread", "distributed"), help="default: packed")
-    add("--numa-nodes", metavar="K", help="distributed: over how many NUMA nodes: auto, all or a number")
+    add(
+        "--numa-nodes",
+        type=_numa_nodes,
+        metavar="K",
+        help="distributed: over how many NUMA nodes: auto, all or a number",
+    )
     switch = argparse.BooleanOptionalAction
     add("--full-physical-cores", action=switch, default=None, help="only whole cores")
     add("--align-l3", action=switch, default=None, help="as few L3 caches as possible (the default)")
@@ -212,11 +218,22 @@ def _path_or_dash(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not _COUNT.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{quote(text)} is no number of CPUs: write a whole number such as 2")
-    if abs(int(text)) > MAX_CPUS:
-        raise argparse.ArgumentTypeError(f"{text} is no number of CPUs: no machine has more than {MAX_CPUS}")
-    return int(text)
+    if (number := _number(text)) is None:
+        raise argparse.ArgumentTypeError(f"{quote(text)} is no number of CPUs: write a number from 1 to {MAX_CPUS}")
+    return number
+
+
+def _numa_nodes(text: str) -> str | int:
+    if text in ("auto", "all"):
+        return text
+    if (number := _number(text)) is None:
+        raise argparse.ArgumentTypeError(f"{quote(text)} is not auto, all or a number from 1 to {MAX_CPUS}")
+    return number
+
+
+def _number(text: str) -> int | None:
+    """A number of CPUs, or of their NUMA nodes, that a machine may have; None for everything else."""
+    return int(text) if _NUMBER.fullmatch(text) and 1 <= int(text) <= MAX_CPUS else None
 
 
 def _switch(text: str) -> bool:

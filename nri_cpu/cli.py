@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _topology(options)
     except OutputClosedError:
         return 1  # whoever read it has gone, as with `| head`
+    except OutputError as error:
+        return _fail(1, error)  # help and version are output too
     except KeyboardInterrupt:
         end_interrupted()
 

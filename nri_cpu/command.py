@@ -68,7 +68,8 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f"{told}{f'; {hint}' if hint else ''}")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {_printable(message)}; {self.prog} --help tells what there is\n")
+        tell(self.prog, f"{_printable(message)}; {self.prog} --help tells what there is")
+        raise SystemExit(2)
 
 
 def _guess(value: str, choices: Iterable[str]) -> str:

@@ -25,7 +25,9 @@ Anchors, tags and nesting have no use in a flat file and are refused, and with t
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +74,7 @@ class ConfigError(ValueError):
 def load(path: Path) -> Config:
     """The configuration in the file at `path`; raises ConfigError, also when there is no such file."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_CONFIG_BYTES + 1)
+        raw = _bytes_of(path)
     except OSError as error:
         raise ConfigError([f"{path}: can't be read: {error.strerror}; check the path and its mode"]) from error
     if len(raw) > MAX_CONFIG_BYTES:
@@ -84,6 +85,17 @@ def load(path: Path) -> Config:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError([f"{path}:{line}: is not UTF-8: {error.reason}"]) from None
     return parse(text, str(path))
+
+
+def _bytes_of(path: Path) -> bytes:
+    """The file, or a byte more of it than it may have. Raises OSError, and ConfigError for what is no file."""
+    # O_NONBLOCK: opening a FIFO must not hang the start.
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise ConfigError([f"{path}: is no regular file; name one"])
+    with os.fdopen(opened, "rb") as file:
+        return file.read(MAX_CONFIG_BYTES + 1)
 
 
 def parse(text: str, source: str) -> Config:
@@ -114,7 +126,8 @@ def parse(text: str, source: str) -> Config:
 
 
 def is_node_name(text: str) -> bool:
-    """Whether a node can have this name: a DNS subdomain (RFC 1123)."""
+    """Whether a node can have this name: a DNS subdomain as Kubernetes has it, of 253 characters in all; that RFC 1123
+    allows 63 in a label only doesn't count there (ValidateNodeName)."""
     label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
     return len(text) <= 253 and re.fullmatch(rf"{label}(\.{label})*", text) is not None
 

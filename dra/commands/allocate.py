@@ -50,7 +50,7 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 def _of_this(options: argparse.Namespace, env: Mapping[str, str]) -> Situation:
     machine = settings.machine_settings(options, env)
-    topology = settings.topology_of(machine)
+    topology = settings.topology_for_people(machine, verbose=options.verbosity > 0)
     return Situation(topology, machine.reserved | _claimed(options, EMPTY), settings.default_of(machine.config))
 
 
@@ -114,12 +114,9 @@ def _config_of_report(path: Path, found: Mapping[str, object]) -> tuple[Config, 
 
 def _request(options: argparse.Namespace) -> Request:
     """What the arguments ask for; the number is 0 with --batch, whose lines have their own."""
-    numa_nodes = options.numa_nodes
-    if numa_nodes is not None and numa_nodes.isascii() and numa_nodes.isdigit() and len(numa_nodes) < 9:
-        numa_nodes = int(numa_nodes)
     given = {
         "strategy": options.strategy,
-        "numaNodes": numa_nodes,
+        "numaNodes": options.numa_nodes,
         "fullPhysicalCores": options.full_physical_cores,
         "alignL3": options.align_l3,
     }
@@ -135,8 +132,9 @@ def _single(situation: Situation, request: Request, output: str, explained: bool
         question = situation.question(request)
     except RequestError as error:
         raise UsageError(str(error)) from None
-    found = _explanation(situation.topology, question) if explained else None
-    answer = _as_json(found) if found else _answer(situation.topology, question)
+    outcome = _outcome(situation.topology, question)
+    found = _explanation(situation.topology, question, outcome) if explained else None
+    answer = _as_json(found) if found else _answer(outcome)
     refusal = answer.get("error")
     if output == "json":
         emit(json.dumps(answer) + "\n")
@@ -150,17 +148,21 @@ def _single(situation: Situation, request: Request, output: str, explained: bool
     return 1 if refusal else 0
 
 
-def _answer(topology: Topology, question: Question) -> _Answer:
+def _outcome(topology: Topology, question: Question) -> CPUSet | AllocationError:
     try:
-        return {"cpus": str(allocate(topology, question.free, question.count, question.options))}
+        return allocate(topology, question.free, question.count, question.options)
     except AllocationError as error:
-        return {"error": str(error)}
+        return error
 
 
-def _explanation(topology: Topology, question: Question) -> Explanation:
-    from dra.allocation.explain import explain
+def _answer(outcome: CPUSet | AllocationError) -> _Answer:
+    return {"error" if isinstance(outcome, AllocationError) else "cpus": str(outcome)}
 
-    return explain(topology, question.free, question.count, question.options)
+
+def _explanation(topology: Topology, question: Question, outcome: CPUSet | AllocationError) -> Explanation:
+    from dra.allocation.explain import explain_outcome
+
+    return explain_outcome(topology, question.free, question.count, question.options, outcome)
 
 
 def _as_json(found: Explanation) -> _Answer:
@@ -196,7 +198,10 @@ def _lines(path: str) -> Iterator[bytes]:
     if path == "-":
         if sys.stdin is None:
             raise UsageError("--batch -: standard input is closed")
-        yield from _limited(sys.stdin.buffer)
+        try:
+            yield from _limited(sys.stdin.buffer)
+        except OSError as error:
+            raise UsageError(f"--batch -: standard input can't be read: {error.strerror}; redirect it") from None
         return
     try:
         with Path(path).open("rb") as file:
@@ -219,12 +224,9 @@ def _answer_line(situation: Situation, line: bytes, asked: Request, explained: b
     except RequestError as error:
         return {"error": str(error)}
     begin = perf_counter_ns()
-    try:
-        cpus = allocate(situation.topology, question.free, question.count, question.options)
-    except AllocationError as error:
-        return {"error": str(error)}
+    outcome = _outcome(situation.topology, question)
     took = perf_counter_ns() - begin
-    answer: _Answer = {"cpus": str(cpus), "ns": took}
-    if explained:
-        answer["quality"] = dict(_explanation(situation.topology, question).quality)
-    return answer
+    answer = _answer(outcome)
+    if not isinstance(outcome, AllocationError):
+        answer["ns"] = took
+    return answer | _as_json(_explanation(situation.topology, question, outcome)) if explained else answer

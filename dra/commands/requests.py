@@ -79,6 +79,11 @@ class Situation:
     def question(self, request: Request) -> Question:
         """Raises RequestError."""
         free = self.free(request)
+        if not free and request.free is not None and request.device is not None:
+            raise RequestError(
+                f"free ({self._listed(request.free) or 'none on line'}) and device {request.device} "
+                f"({self._device(request.device)}) have no CPU in common: name others, or leave one of them out"
+            )
         try:
             options = merge([self._default, request.config]).options()
         except OptionsError as error:
@@ -148,10 +153,10 @@ def config_of(values: Mapping[str, object]) -> CpuConfig:
 
 
 def _count(value: object) -> int:
-    # True is an int too. What is too few or more than there is, the allocator says.
-    if type(value) is not int or abs(value) > MAX_CPUS:
-        raise RequestError(f"cpus is {shown(value)}: it must be a number from 1 to {MAX_CPUS}, without quotes")
-    return value
+    if type(value) is int and 1 <= value <= MAX_CPUS:  # True is an int too
+        return value
+    quotes = ", without quotes" if isinstance(value, str) else ""
+    raise RequestError(f"cpus is {shown(value)}: it must be a number from 1 to {MAX_CPUS}{quotes}")
 
 
 def _text(found: Mapping[str, object], key: str, form: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from dra.allocation import OptionsError
 from dra.commands.errors import CommandError
 from dra.cpu_config import CpuConfig, node_default
 from nri_cpu.command import UsageError, configuration, reserved_cpus
+from nri_cpu.commands.machine import read_for_people
 from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
 from nri_cpu.cpuset import CPUSet
@@ -40,8 +41,17 @@ def machine_settings(options: argparse.Namespace, env: Mapping[str, str]) -> Mac
 
 def topology_of(settings: MachineSettings) -> Topology:
     """The machine as it is now. Raises CommandError when there is none, UsageError for reserved CPUs it lacks."""
+    return _checked(settings, lambda: read_topology(settings.host, settings.overlay))
+
+
+def topology_for_people(settings: MachineSettings, *, verbose: bool) -> Topology:
+    """As `topology_of`; a line on stderr says when something is odd about the machine that -v would tell."""
+    return _checked(settings, lambda: read_for_people("dra-cpu", settings.host, settings.overlay, verbose=verbose))
+
+
+def _checked(settings: MachineSettings, read: Callable[[], Topology]) -> Topology:
     try:
-        topology = read_topology(settings.host, settings.overlay)
+        topology = read()
     except TopologyError as error:
         raise CommandError(str(error)) from error
     refuse_missing(settings.reserved, topology)

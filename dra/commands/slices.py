@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from dra.commands.node import device_settings, node_of
-from dra.commands.settings import machine_settings, topology_of
+from dra.commands.settings import machine_settings, topology_for_people
 from dra.slices.limits import check
 from dra.slices.objects import slices_of
 from nri_cpu import plain_yaml
@@ -21,7 +21,7 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     """
     machine = machine_settings(options, env)
     devices = device_settings(options, machine.config)
-    node = node_of(machine, devices, topology_of(machine))
+    node = node_of(machine, devices, topology_for_people(machine, verbose=options.verbosity > 0))
     slices = slices_of(tuple(node.devices.values()), node.pool, devices.node_allocatable_mapping)
     problems = check(slices)
     for line in (*devices.warnings, *node.warnings(), *problems):

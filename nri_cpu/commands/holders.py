@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nri_cpu.checkpoint.boot import boot_id
-from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
+from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing, CheckpointUnreadable
 from nri_cpu.checkpoint.files import read_checkpoint, read_owners
 from nri_cpu.checkpoint.model import Checkpoint, Owner
 from nri_cpu.command import UsageError
@@ -19,6 +19,10 @@ def named_checkpoint(path: Path) -> Checkpoint:
         return read_checkpoint(path)[0]
     except CheckpointMissing:
         raise UsageError(f"--checkpoint {path} does not exist: check the path") from None
+    except CheckpointUnreadable as error:
+        if error.__cause__ is None:  # the system lets it be read: it is a directory, a device, a FIFO
+            raise UsageError(f"--checkpoint {path} is no regular file: check the path") from None
+        raise CheckpointUnreadable(why(error)) from error
     except CheckpointError as error:
         raise type(error)(why(error)) from error
 
@@ -39,5 +43,9 @@ def owners_beside(checkpoint: Path, host: Path) -> Mapping[str, Owner]:
 
 
 def why(error: CheckpointError) -> str:
-    """The error, and for an ordinary user that he can't help it."""
-    return f"{error}; only root may read it" if isinstance(error.__cause__, PermissionError) else str(error)
+    """The error, and for an ordinary user that he can't help it. Who only looks has no business removing anything."""
+    if isinstance(error.__cause__, PermissionError):
+        return f"{error}; only root may read it"
+    text = str(error)
+    said = text.removesuffix("; remove it")
+    return text if said == text else f"{said}; check the path"

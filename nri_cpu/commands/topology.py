@@ -33,10 +33,11 @@ from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
 from nri_cpu.command import CHECKPOINT, UsageError, configuration, emit, tell
 from nri_cpu.commands.holders import named_checkpoint, owners_beside, why
+from nri_cpu.commands.machine import read_for_people
 from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
 from nri_cpu.cpuset import EMPTY, CPUSet
-from nri_cpu.topology import Topology, read_topology
+from nri_cpu.topology import Topology
 from nri_cpu.topology.map import BAR, OFFLINE, RESERVED, SHARED, Paint, cut, render
 
 ISOLATED = "i"
@@ -72,7 +73,8 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     OutputError."""
     config = _config(options)
     host = Path(env.get("HOST_ROOT") or "/")
-    topology = read_topology(host, overlay_of(options.sysfs_overlay, config))
+    overlay = overlay_of(options.sysfs_overlay, config)
+    topology = read_for_people("nri-cpu", host, overlay, verbose=options.verbose)
     users = _users(options.checkpoint, config, host)
     _tell_of_absent(topology, users.claims or ())
     if options.output == "json":

@@ -92,6 +92,55 @@ def test_a_closed_stderr_leaves_standard_output_alone() -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
+@pytest.mark.parametrize("module", ["nri_cpu", "dra"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--version >&-", "standard output is closed"),
+        ("--help >&-", "standard output is closed"),
+        ("--version >/dev/full", "standard output can't be written: No space left on device"),
+        ("--help >/dev/full", "standard output can't be written: No space left on device"),
+        ("run --help >/dev/full", "standard output can't be written: No space left on device"),
+    ],
+)
+def test_help_and_version_that_can_not_be_written_are_one_line(module: str, arguments: str, told: str) -> None:
+    called = f"exec {sys.executable} -m {module} {arguments}"
+    done = subprocess.run(["sh", "-c", called], capture_output=True, text=True, timeout=30, check=False)
+    name = "nri-cpu" if module == "nri_cpu" else "dra-cpu"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{name}: {told}\n")
+
+
+@pytest.mark.parametrize("module", ["nri_cpu", "dra"])
+def test_wrong_usage_is_exit_code_2_also_where_nobody_can_be_told(module: str) -> None:
+    called = f"exec {sys.executable} -m {module} --unknown >&- 2>&-"
+    assert subprocess.run(["sh", "-c", called], timeout=30, check=False).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("nri_cpu", ("topology", "--config")),
+        ("nri_cpu", ("topology", "--sysfs-overlay")),
+        ("nri_cpu", ("topology", "--checkpoint")),
+        ("nri_cpu", ("run", "--config")),
+        ("dra", ("slices", "--config")),
+        ("dra", ("slices", "--sysfs-overlay")),
+        ("dra", ("allocate", "--cpus", "1", "--checkpoint")),
+        ("dra", ("run", "--config")),
+    ],
+)
+def test_a_pipe_to_which_nobody_writes_keeps_no_command_waiting(
+    tmp_path: Path, module: str, arguments: tuple[str, ...]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    called = [sys.executable, "-m", module, *arguments, str(pipe)]
+    done = subprocess.run(called, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert f"{pipe}" in done.stderr
+    assert "is no regular file" in done.stderr
+
+
 @pytest.mark.fault("A34")
 def test_a_default_configuration_that_can_not_be_reached_is_not_taken_for_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +154,7 @@ def test_a_default_configuration_that_can_not_be_reached_is_not_taken_for_none(
     def refused(*_: object, **__: object) -> object:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refused)
+    monkeypatch.setattr(os, "open", refused)
     monkeypatch.setattr(Path, "exists", lambda _: False)
     with pytest.raises(UsageError, match=r"etc/config\.yaml: can't be read: Permission denied; check the path"):
         command.configuration(None)

@@ -239,16 +239,20 @@ def test_a_file_is_read_with_its_path_in_messages(tmp_path: Path) -> None:
 def test_a_file_that_can_not_be_read_is_our_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"^{tmp_path / 'none'}: can't be read: No such file or directory; check"):
         load(tmp_path / "none")
-    with pytest.raises(ConfigError, match=f"^{tmp_path}: can't be read: Is a directory"):
+    with pytest.raises(ConfigError, match=f"^{tmp_path}: is no regular file; name one"):
         load(tmp_path)
     path = tmp_path / "config.yaml"
     path.write_bytes(b"groupBy: numanode\n\xff\xfe")
     with pytest.raises(ConfigError, match=f"^{path}:2: is not UTF-8"):
         load(path)
-    for huge in (Path("/dev/zero"), path):
-        os.truncate(path, 1 << 32)
-        with pytest.raises(ConfigError, match=f"^{huge}: is larger than {MAX_CONFIG_BYTES} bytes"):
-            load(huge)
+    os.truncate(path, 1 << 32)
+    with pytest.raises(ConfigError, match=f"^{path}: is larger than {MAX_CONFIG_BYTES} bytes"):
+        load(path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for other in (pipe, Path("/dev/zero")):
+        with pytest.raises(ConfigError, match=f"^{other}: is no regular file; name one"):
+            load(other)
 
 
 def test_yaml_is_imported_only_when_there_is_something_to_read() -> None:

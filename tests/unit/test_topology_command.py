@@ -54,6 +54,15 @@ def test_a_checkpoint_that_is_named_must_be_there(topology: Drawer) -> None:
     assert (named, named.err) == (topology(), "")
 
 
+def test_a_machine_whose_files_are_odd_is_told_in_one_line(topology: Drawer) -> None:
+    topology.has()
+    before = topology()
+    assert (before.code, before.err) == (0, "")
+    (topology.host / "sys/devices/system/cpu/isolated").write_text("nonsense\n")
+    assert topology() == replace(before, err="nri-cpu: the machine's files are odd in 1 way; -v tells it\n")
+    assert topology("-v").err.endswith(" topology: not a list of CPUs, and passed over: isolated\n")
+
+
 def test_a_bar_is_explained_where_there_is_one(topology: Drawer, tmp_path: Path) -> None:
     topology.host = write_sysfs(tmp_path / "other", machine(cores=4, threads=2, l3_per_node=2))
     out = topology().out

@@ -41,6 +41,7 @@ def test_an_ordinary_user_sees_the_machine(topology: Drawer) -> None:
         (("--config", "/nowhere"), 2, "/nowhere: can't be read: No such file"),
         (("--sysfs-overlay", "/nowhere"), 2, "sysfs overlay /nowhere: can't be read"),
         (("--checkpoint", "/"), 2, "argument --checkpoint: / is a directory"),
+        (("--checkpoint", "/dev/zero"), 2, "--checkpoint /dev/zero is no regular file: check the path"),
         (("--unknown",), 2, "unrecognized arguments: --unknown; nri-cpu topology --help tells what there is"),
     ],
 )
@@ -68,10 +69,10 @@ def test_a_machine_without_cpus_is_exit_code_1(topology: Drawer, tmp_path: Path)
 
 
 def test_a_fault_of_ours_is_one_line(topology: Drawer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("nri_cpu.commands.topology.read_topology", fail)
+    monkeypatch.setattr("nri_cpu.commands.topology.read_for_people", fail)
     assert topology() == Done(1, "", "nri-cpu: KeyError: 'x'; a fault of nri-cpu itself, -v shows where\n")
     with pytest.raises(KeyError):
         topology("-v")

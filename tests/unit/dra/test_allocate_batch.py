@@ -13,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dra.allocation import AllocationOptions, allocate
 from dra.commands.requests import MAX_LINE
 from nri_cpu.cpuset import CPUSet
+from nri_cpu.topology import Topology
 from tests.unit.dra.command import Done, DraCpu, environment
 
 
@@ -50,11 +52,30 @@ def test_each_line_gets_its_answer_in_order(batch: Batch) -> None:
     assert all(type(answer["ns"]) is int and answer["ns"] > 0 for answer in answers if "cpus" in answer)
 
 
-def test_explained_answers_have_their_quality(batch: Batch) -> None:
-    answers = batch({"cpus": 3}, {"cpus": 17}, arguments=("--explain",))
-    assert list(answers[0]) == ["cpus", "ns", "quality"]
-    assert answers[0]["quality"]["coresBroken"] == 1
-    assert list(answers[1]) == ["error"]
+def test_explained_answers_and_refusals_are_those_of_one_request(batch: Batch, dra_cpu: DraCpu) -> None:
+    requests = (("3", ()), ("17", ()), ("3", ("--full-physical-cores",)))
+    lines = ({"cpus": 3}, {"cpus": 17}, {"cpus": 3, "fullPhysicalCores": True})
+    answers = batch(*lines, {"cpus": 0}, arguments=("--explain",))
+    assert answers[0].pop("ns") > 0
+    for (count, options), answer in zip(requests, answers, strict=False):
+        single = dra_cpu("allocate", "--cpus", count, *options, "--explain", "-o", "json")
+        assert answer == json.loads(single.out)
+    assert list(answers[0]) == ["cpus", "quality", "free", "wholeFreeCores"]
+    assert list(answers[2]) == ["error", "wouldFit", "free", "wholeFreeCores"]
+    assert list(answers[3]) == ["error"]  # no request, and so nothing that would fit
+
+
+def test_a_batch_asks_the_allocator_once_a_line(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counting(topology: Topology, free: CPUSet, count: int, options: AllocationOptions) -> CPUSet:
+        asked.append(count)
+        return allocate(topology, free, count, options)
+
+    for place in ("dra.commands.allocate", "dra.allocation.explain"):
+        monkeypatch.setattr(f"{place}.allocate", counting)
+    batch({"cpus": 3}, {"cpus": 17}, arguments=("--explain",))
+    assert asked == [3, 17]
 
 
 def test_arguments_are_the_defaults_of_lines(batch: Batch) -> None:
@@ -75,7 +96,7 @@ HOSTILE = [
     (b"", "the line is empty: a request is a JSON object such as"),
     (b"   \t", "the line is empty"),
     (b"{", "the line is not JSON: "),
-    (b"{}", "cpus is missing or null: it must be a number from 1 to 8192, without quotes"),
+    (b"{}", "cpus is missing or null: it must be a number from 1 to 8192"),
     (b"[]", "the line is a list: a request is a JSON object such as"),
     (b"2", "the line is 2: a request is a JSON object"),
     (b"null", "the line is missing or null: a request is a JSON object"),
@@ -86,7 +107,7 @@ HOSTILE = [
     (b'{"cpus": 2, "cpuset": "0-1"}', "unknown key 'cpuset' ('0-1')"),
     (b'{"cpus": 2, "explain": true}', "unknown key 'explain' (true)"),
     (b'{"cpus": true}', "cpus is true: it must be a number"),
-    (b'{"cpus": "2"}', "cpus is '2': it must be a number"),
+    (b'{"cpus": "2"}', "cpus is '2': it must be a number from 1 to 8192, without quotes"),
     (b'{"cpus": 2.0}', "cpus is 2.0: it must be a number"),
     (b'{"cpus": null}', "cpus is missing or null: it must be a number"),
     (b'{"cpus": [2]}', "cpus is a list: it must be a number"),
@@ -95,8 +116,8 @@ HOSTILE = [
     (b'{"cpus": 8193}', "cpus is 8193: it must be a number from 1 to 8192"),
     (b'{"cpus": %s}' % (b"9" * 4000), "cpus is a number of very many digits: it must be"),
     (b'{"cpus": %s}' % (b"9" * 9000), "the line has a number of too many digits"),
-    (b'{"cpus": 0}', "0 CPUs requested: the number must be positive"),
-    (b'{"cpus": -5}', "-5 CPUs requested: the number must be positive"),
+    (b'{"cpus": 0}', "cpus is 0: it must be a number from 1 to 8192"),
+    (b'{"cpus": -5}', "cpus is -5: it must be a number from 1 to 8192"),
     (b'{"cpus": 2, "free": ""}', "free is empty: name CPUs such as 0-3,8, or leave it out"),
     (b'{"cpus": 2, "free": "5-2"}', "free: '5-2' has the reversed range 5-2"),
     (b'{"cpus": 2, "free": "0-1048576"}', "free: '0-1048576' has CPU 1048576, the highest possible is 8191"),
@@ -162,6 +183,15 @@ def test_standard_input_is_a_batch_too(dra_cpu: DraCpu, monkeypatch: pytest.Monk
     assert json.loads(dra_cpu("allocate", "--batch", "-").out)["cpus"] == "0,8"
     monkeypatch.setattr(sys, "stdin", None)
     assert "--batch -: standard input is closed" in dra_cpu("allocate", "--batch", "-").err
+
+
+def test_a_standard_input_that_can_not_be_read_is_one_line(dra_cpu: DraCpu) -> None:
+    called = f"exec {sys.executable} -m dra allocate --batch - 0>/dev/null"
+    done = subprocess.run(
+        called, shell=True, env=environment(dra_cpu.host), capture_output=True, text=True, timeout=30, check=False
+    )
+    expected = "dra-cpu: --batch -: standard input can't be read: Bad file descriptor; redirect it\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
 def test_answers_come_while_requests_go_on(dra_cpu: DraCpu) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -77,6 +79,13 @@ def test_a_report_that_is_none_is_exit_code_2(dra_cpu: DraCpu, tmp_path: Path) -
     assert "--report /dev/zero: is larger than" in done.err
     done = dra_cpu("allocate", "--cpus", "1", "--report", str(path), "--sysfs-overlay", "/x")
     assert "--report and --sysfs-overlay exclude each other" in done.err
+
+
+def test_a_report_may_come_out_of_another_command(dra_cpu: DraCpu, tmp_path: Path) -> None:
+    report = report_file(tmp_path, machine(sockets=2, cores=2), {})
+    called = f"{sys.executable} -m dra allocate --cpus 4 --report <(cat {report})"
+    done = subprocess.run(["bash", "-c", called], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0-3\n", "")
 
 
 # ---- what claims have already
