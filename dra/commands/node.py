@@ -38,7 +38,7 @@ def device_settings(options: argparse.Namespace, config: Config) -> DeviceSettin
     mode = DeviceMode(options.cpu_device_mode or config.cpu_device_mode or DeviceMode.GROUPED)
     roots: bool | None = options.expose_pcie_roots
     return DeviceSettings(
-        node_name=options.hostname_override or config.hostname_override or os.uname().nodename.strip().lower(),
+        node_name=options.hostname_override or config.hostname_override or _host_name(),
         mode=mode,
         group_by=GroupBy(options.group_by or config.group_by or GroupBy.NUMANODE),
         pcie_roots=bool(config.expose_pcie_roots if roots is None else roots),
@@ -47,6 +47,18 @@ def device_settings(options: argparse.Namespace, config: Config) -> DeviceSettin
         if options.group_by and mode is DeviceMode.INDIVIDUAL
         else (),
     )
+
+
+def _host_name() -> str:
+    """The host's name as the kubelet makes a node's of it. Raises UsageError."""
+    host = os.uname().nodename
+    name = host.strip().lower()
+    if not is_node_name(name):
+        raise UsageError(
+            f"the host is called {quote(host)}, which is no name of a node (lower-case letters, digits, - and .): "
+            "name the node with --hostname-override, or hostnameOverride in the configuration"
+        )
+    return name
 
 
 def node_of(machine: MachineSettings, devices: DeviceSettings, topology: Topology) -> Node:
