@@ -84,15 +84,13 @@ def _of_report(options: argparse.Namespace) -> Situation:
 
 
 def _claimed(options: argparse.Namespace, otherwise: CPUSet) -> CPUSet:
-    """The CPUs of the claims in the checkpoint, if one is named."""
+    """The CPUs of the claims in the checkpoint, and those reserved there, if one is named."""
     if not options.checkpoint:
         return otherwise
     from nri_cpu.commands.holders import named_checkpoint
 
-    cpus = EMPTY
-    for claim in named_checkpoint(options.checkpoint).claims.values():
-        cpus |= claim.cpus
-    return cpus
+    checkpoint = named_checkpoint(options.checkpoint)
+    return CPUSet.union([checkpoint.reserved, *(claim.cpus for claim in checkpoint.claims.values())])
 
 
 def _config_of_report(path: Path, found: Mapping[str, object]) -> tuple[Config, CpuConfig]:

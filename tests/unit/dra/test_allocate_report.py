@@ -103,15 +103,17 @@ def test_claims_of_a_report_are_not_free_unless_free_says_so(dra_cpu: DraCpu, tm
     assert json.loads(answers[1])["cpus"] == "1,9"
 
 
-def test_claims_of_a_checkpoint_are_not_free_on_this_machine_and_on_that_of_a_report(
+def test_what_a_checkpoint_has_or_reserves_is_not_free_on_this_machine_nor_on_that_of_a_report(
     dra_cpu: DraCpu, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint.json"
     checkpoint.write_bytes(checkpoint_to_bytes(CHECKPOINT, BOOT))
-    assert dra_cpu("allocate", "--cpus", "12", "--checkpoint", str(checkpoint)).out == "2-7,10-15\n"
+    assert dra_cpu("allocate", "--cpus", "11", "--checkpoint", str(checkpoint)).out == "2-6,10-15\n"
     assert dra_cpu("allocate", "--cpus", "16").out == "0-15\n"  # without it the whole machine
     report = report_file(tmp_path, box(), {}, [CLAIM_A])
-    assert dra_cpu("allocate", "--cpus", "12", "--report", report, "--checkpoint", str(checkpoint)).out == "2-7,10-15\n"
+    assert dra_cpu("allocate", "--cpus", "11", "--report", report, "--checkpoint", str(checkpoint)).out == "2-6,10-15\n"
+    checkpoint.write_bytes(checkpoint_to_bytes(Checkpoint(CPUSet([0, 8]), {}), BOOT))
+    assert dra_cpu("allocate", "--cpus", "14", "--checkpoint", str(checkpoint)).out == "1-7,9-15\n"
     checkpoint.write_bytes(checkpoint_to_bytes(Checkpoint(CPUSet(), {}), BOOT))
     assert dra_cpu("allocate", "--cpus", "16", "--report", report, "--checkpoint", str(checkpoint)).out == "0-15\n"
 
