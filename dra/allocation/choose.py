@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dra.allocation.distributed import distributed
+from dra.allocation.distributed import distributed, distributed_would_fit
 from dra.allocation.errors import AllocationError, said
-from dra.allocation.full_cores import on_whole_cores
 from dra.allocation.machine import machine_of
-from dra.allocation.options import AllocationOptions, NumaNodes, Strategy
+from dra.allocation.options import AllocationOptions, Strategy
 from dra.allocation.packed import packed
 from dra.allocation.spread import spread
 from nri_cpu.cpuset import CPUSet
@@ -26,13 +25,12 @@ def allocate(topology: Topology, free: CPUSet, count: int, options: AllocationOp
         raise AllocationError(f"{said(count)} requested: the number must be positive")
     known = free & topology.online
     machine = machine_of(topology)
-    if count > len(known):
-        if options.full_physical_cores:
-            on_whole_cores(machine, known.mask, count)  # its refusal knows what would fit
-        there = f"{len(known)} free" + (f" ({known})" if known else "")
-        # Over a number of NUMA nodes that is given, all that is free may not make equal shares.
-        fits = known and options.numa_nodes in (None, NumaNodes.AUTO)
-        raise AllocationError(f"{said(count)} requested, {there}", would_fit=(len(known),) if fits else ())
+    # The refusal of full cores knows what would fit.
+    if count > len(known) and not options.full_physical_cores:
+        fits: tuple[int, ...] = (len(known),) if known else ()
+        if options.strategy is Strategy.DISTRIBUTED:
+            fits = distributed_would_fit(machine, known.mask, count, options)
+        raise AllocationError(f"{said(count)} requested, {len(known)} free" + (f" ({known})" if known else ""), fits)
     match options.strategy:
         case Strategy.SPREAD:
             chosen = spread(machine, known.mask, count)

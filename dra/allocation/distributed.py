@@ -1,7 +1,7 @@
 """Distributed allocation (the kubelet's distribute-cpus-across-numa, KEP-2902): even shares on several NUMA nodes.
 
 What is shared out are units: single CPUs, or the threads of one core with full physical cores. How many nodes is said
-by numaNodes (`_how_many`); which of them, and who gets the odd units, is dra.allocation.shares; within each node the
+by numaNodes; which of them, and who gets the odd units, is dra.allocation.shares; within each node the
 share is packed.
 """
 
@@ -10,39 +10,55 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from dra.allocation.cores import whole
 from dra.allocation.errors import AllocationError, SMTAlignmentError, said
 from dra.allocation.full_cores import on_whole_cores
-from dra.allocation.machine import Machine, holds_several_sockets, touching
+from dra.allocation.machine import Machine, holds_several_sockets, numa_nodes, numa_nodes_touched, touching
 from dra.allocation.options import AllocationOptions, NumaNodes
 from dra.allocation.packed import packed
 from dra.allocation.shares import Node, Sharing, even_shares_fit, nodes_in_order
 
+# NUMA nodes that a refusal lists.
+_SHOWN_NODES = 8
+
 
 def distributed(machine: Machine, free: int, count: int, options: AllocationOptions) -> int:
-    """Exactly `count` CPUs (1 or more) out of `free` (at least as many, all of the machine), as a mask.
+    """Exactly `count` CPUs (1 or more) out of `free` (all of the machine; at least as many, or full cores), as a mask.
 
     Raises AllocationError when numaNodes is `all` or a number and shares that differ by at most one unit can't be had
-    (fault B5), and SMTAlignmentError with full physical cores when whole free cores can't give `count`, or have
-    several widths, so that there is no unit.
+    (fault B5), and SMTAlignmentError with full physical cores when whole free cores can't give `count`, or the cores
+    of the nodes that have CPUs in `free` have several widths, so that there is no unit.
     """
     width = _unit(machine, free, count, options)
     units = count // width
     nodes = nodes_in_order(machine, free, width if options.full_physical_cores else None)
-    number = _how_many(nodes, count, width, options)
-    if number < 2:
+    automatic = _is_automatic(options)
+    number = _fewest_nodes(nodes, units) if automatic else _as_said(nodes, units, options)
+    if automatic and number < 2:
         cpus = packed(machine, free, count, options)
-        # Packed prefers one socket to one node, which is not what `numaNodes: 1` says where a node has several.
-        if number == 0 or _is_automatic(options) or touching(machine.nodes, cpus) == 1:
+        # Packed prefers one socket to one node: then it is one node as with `numaNodes: 1`.
+        if number == 0 or numa_nodes_touched(machine, cpus) == 1:
             return cpus
+    elif not automatic and not even_shares_fit(nodes, number, units):
+        raise AllocationError(
+            f"{said(count)} requested on {number} NUMA node{'s' if number > 1 else ''}{_wanted(number, units, width)};"
+            f" free are {_listed(nodes, options)}",
+            _fitting(nodes, count, width, options),
+        )
 
     def pack(node: Node, share: int) -> int:
         return packed(machine, node.cpus, share * width, options)
 
-    sharing = Sharing(nodes, number, units, width, even=not _is_automatic(options))
+    sharing = Sharing(nodes, number, units, width, even=not automatic)
     if holds_several_sockets(machine):
         return sharing.on_fewest_touched_sockets(machine.sockets, pack)
     return sum(pack(node, share) for node, share in sharing.on_fewest_sockets())
+
+
+def distributed_would_fit(machine: Machine, free: int, count: int, options: AllocationOptions) -> tuple[int, ...]:
+    """The numbers of CPUs nearest to `count`, which can't be had, that can be had; full physical cores left aside."""
+    if _is_automatic(options):
+        return (free.bit_count(),) if free else ()
+    return _fitting(nodes_in_order(machine, free, None), count, 1, options)
 
 
 def distributed_quality(machine: Machine, free: int, cpus: int) -> Mapping[str, object]:
@@ -51,7 +67,7 @@ def distributed_quality(machine: Machine, free: int, cpus: int) -> Mapping[str, 
     `shares`: CPUs of each node that gives any, by number of the node. `deviation`: standard deviation of the free
     CPUs of all nodes that had some, afterwards.
     """
-    nodes = [node for node in machine.nodes if node & free]
+    nodes = [node for _, node in numa_nodes(machine) if node & free]
     shares = tuple(share for node in nodes if (share := (node & cpus).bit_count()))
     left = [(node & free & ~cpus).bit_count() for node in nodes]
     mean = sum(left) / len(left)
@@ -68,41 +84,46 @@ def _is_automatic(options: AllocationOptions) -> bool:
 
 
 def _unit(machine: Machine, free: int, count: int, options: AllocationOptions) -> int:
-    """CPUs of a unit. Raises SMTAlignmentError when whole free cores can't give `count`, or differ in width."""
+    """CPUs of a unit. Raises SMTAlignmentError when whole free cores can't give `count`, or cores differ in width.
+
+    It is all cores of the nodes in question that count: what others hold must not make a claim pass or fail.
+    """
     if not options.full_physical_cores:
         return 1
-    cores = whole(machine.shapes, free)
-    widths = [width for width, leads in machine.widths if leads & cores]
+    inside = sum(node for node in machine.nodes if node & free)
+    widths = [width for width, leads in machine.widths if leads & inside]
     if len(widths) > 1:
         raise SMTAlignmentError(
-            f"requested {said(count)} cannot be distributed as full physical cores: whole free cores have"
+            f"requested {said(count)} cannot be distributed as full physical cores: cores of these NUMA nodes have"
             f" {' and '.join(map(str, widths))} threads, so shares can't be even; use strategy: packed"
         )
-    on_whole_cores(machine, free, count)
+    try:
+        on_whole_cores(machine, free, count)
+    except SMTAlignmentError as error:
+        if widths and not _is_automatic(options):
+            nodes = nodes_in_order(machine, free, widths[0])
+            raise SMTAlignmentError(str(error), _fitting(nodes, count, widths[0], options)) from None
+        raise
     return widths[0]
 
 
-def _how_many(nodes: list[Node], count: int, width: int, options: AllocationOptions) -> int:
-    """The number of nodes to take; 0 when none is right and the request is packed over everything.
+def _fewest_nodes(nodes: list[Node], units: int) -> int:
+    """auto: the fewest nodes that can each give the even share, rounded down, and together all.
 
-    auto: the fewest that can each give the even share, rounded down, and together all. all: those that can give a
-    unit, but no more than there are units. A number is a number. Raises AllocationError when they can't be even.
+    0 when there are none such, and the request is packed over everything.
     """
-    units = count // width
-    if _is_automatic(options):
-        most = sorted((node.units for node in nodes), reverse=True)
-        for number in range(1, len(nodes) + 1):
-            if most[number - 1] >= units // number and sum(most[:number]) >= units:
-                return number
-        return 0
-    number = options.numa_nodes if isinstance(options.numa_nodes, int) else min(len(nodes), units)
-    if even_shares_fit(nodes, number, units):
-        return number
-    raise AllocationError(
-        f"{said(count)} requested on {number} NUMA node{'s' if number > 1 else ''}{_wanted(number, units, width)};"
-        f" free are {_listed(nodes, options)}",
-        _would_fit(nodes, number, units, width),
-    )
+    most = sorted((node.units for node in nodes if node.units), reverse=True)
+    together = 0
+    for number, poorest in enumerate(most, 1):
+        together += poorest
+        if poorest >= units // number and together >= units:
+            return number
+    return 0
+
+
+def _as_said(nodes: list[Node], units: int, options: AllocationOptions) -> int:
+    """all: every node with free CPUs, whole cores or not, but no more than there are units. A number is a number."""
+    return options.numa_nodes if isinstance(options.numa_nodes, int) else min(len(nodes), units)
 
 
 def _wanted(number: int, units: int, width: int) -> str:
@@ -118,18 +139,23 @@ def _listed(nodes: list[Node], options: AllocationOptions) -> str:
         on_cores = f" ({said(node.cores)} on whole cores)" if options.full_physical_cores else ""
         return f"{node.free} on node {node.number}{on_cores}"
 
-    return ", ".join(told(node) for node in sorted(nodes, key=lambda node: node.number))
+    told_ones = [told(node) for node in sorted(nodes, key=lambda node: node.number)[:_SHOWN_NODES]]
+    more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
+    return ", ".join(told_ones) + more
 
 
-def _would_fit(nodes: list[Node], number: int, units: int, width: int) -> tuple[int, ...]:
-    """The nearest number of CPUs that as many nodes could give in even shares, if there is one.
+def _fitting(nodes: list[Node], count: int, width: int, options: AllocationOptions) -> tuple[int, ...]:
+    """The nearest numbers below and above `count` that `all` these nodes, or a number of them, give in even shares.
 
-    That is all from one unit each to the most: as much on each as the poorest of the richest has, and one more where
-    there is more.
+    A number of nodes gives all from one unit each to the most: as much on each as the poorest of the richest has, and
+    one more where there is more. `all` are fewer nodes where there are fewer units than nodes.
     """
-    most = sorted((node.units for node in nodes), reverse=True)
-    if number > len(most):
-        return ()
-    poorest = most[number - 1]
-    largest = number * poorest + sum(1 for each in most if each > poorest)
-    return (max(number, min(units, largest)) * width,)
+    most = sorted((node.units for node in nodes if node.units), reverse=True)
+    number = _as_said(nodes, len(nodes), options)
+    least = number if isinstance(options.numa_nodes, int) else 1
+    largest = 0 if isinstance(options.numa_nodes, int) else len(most)
+    if 0 < number <= len(most):
+        poorest = most[number - 1]
+        largest = number * poorest + sum(1 for each in most if each > poorest)
+    near = (min(largest, (count - 1) // width), max(least, count // width + 1))
+    return tuple(units * width for units in near if least <= units <= largest)

@@ -78,9 +78,36 @@ def touching(objects: Iterable[int], cpus: int) -> int:
 
 
 @lru_cache(maxsize=16)
+def numa_nodes(machine: Machine) -> tuple[tuple[int, int], ...]:
+    """The number and the CPUs of each NUMA node as the kernel counts them: parts of one that was cut are one again."""
+    found: dict[int, int] = {}
+    for number, part in zip(machine.node_numbers, machine.nodes, strict=True):
+        found[number] = found.get(number, 0) | part
+    return tuple(found.items())
+
+
+def numa_nodes_touched(machine: Machine, cpus: int) -> int:
+    """How many of the kernel's NUMA nodes the CPUs touch."""
+    return len([node for _, node in numa_nodes(machine) if node & cpus])
+
+
+@lru_cache(maxsize=16)
+def first_sockets(machine: Machine) -> tuple[int, ...]:
+    """For each of `numa_nodes` the index of the socket that its lowest CPU is in: its only one, mostly."""
+    socket_of = owners(machine.sockets)
+    return tuple(socket_of[lowest_bit(node).bit_length() - 1] for _, node in numa_nodes(machine))
+
+
+@lru_cache(maxsize=16)
 def holds_several_sockets(machine: Machine) -> bool:
-    """Whether any NUMA node does."""
-    return any(touching(machine.sockets, node) > 1 for node in machine.nodes)
+    """Whether any of the kernel's NUMA nodes lies in several."""
+    pairs = zip(numa_nodes(machine), first_sockets(machine), strict=True)
+    return any(node & ~machine.sockets[socket] for (_, node), socket in pairs)
+
+
+def owners(objects: Iterable[int]) -> dict[int, int]:
+    """For each CPU the index of the one of these objects that has it."""
+    return {cpu: index for index, each in enumerate(objects) for cpu in CPUSet.from_mask(each)}
 
 
 def _masks(sets: Iterable[CPUSet]) -> tuple[int, ...]:

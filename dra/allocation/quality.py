@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dra.allocation import cores
 from dra.allocation.areas import cost_of
-from dra.allocation.machine import Machine, touching
+from dra.allocation.machine import Machine, numa_nodes_touched, touching
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,7 +39,7 @@ def packed_quality(machine: Machine, free: int, cpus: int, align_l3: bool) -> Ma
     """The quality of `cpus` out of `free` by name, in the order in which it counts: smaller is better."""
     found = {
         "sockets": touching(machine.sockets, cpus),
-        "numaNodes": touching(machine.nodes, cpus),
+        "numaNodes": numa_nodes_touched(machine, cpus),
     }
     if align_l3:
         found["l3Groups"] = touching(machine.l3_groups, cpus)

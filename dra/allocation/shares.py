@@ -14,13 +14,13 @@ from heapq import heapify, heappop, heapreplace
 from itertools import chain, pairwise, takewhile
 
 from dra.allocation.cores import whole
-from dra.allocation.machine import Machine, lowest_bit
+from dra.allocation.machine import Machine, first_sockets, lowest_bit, numa_nodes
 from dra.allocation.sets import Looks, sets_of
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A NUMA node with something to give.
+    """A NUMA node with free CPUs.
 
     `place`: in Order, from 0. `number`: as the kernel counts. `cpus`: what is free there, `free` CPUs of it. `units`:
     how many single CPUs, or whole cores, it can give; these are `cores` CPUs. `socket`: index of (one of) its sockets.
@@ -44,16 +44,14 @@ Shares = tuple[tuple[Node, int], ...]
 
 
 def nodes_in_order(machine: Machine, free: int, core_width: int | None) -> list[Node]:
-    """The nodes that can give a unit (a CPU, or with `core_width` a whole core of so many threads), in Order."""
+    """The nodes that have CPUs in `free`, in Order; a unit is a CPU, or with `core_width` a core of so many threads."""
     found = []
-    for number, node in zip(machine.node_numbers, machine.nodes, strict=True):
+    for (number, node), socket in zip(numa_nodes(machine), first_sockets(machine), strict=True):
         if cpus := node & free:
             units = whole(machine.shapes, cpus).bit_count() if core_width else cpus.bit_count()
-            if units:
-                socket = next(index for index, each in enumerate(machine.sockets) if each & node)
-                outer = machine.sockets[socket] | node
-                order = (*_order(outer, free), *_order(node, free))
-                found.append((order, number, cpus, units, socket))
+            outer = machine.sockets[socket] | node
+            order = (*_order(outer, free), *_order(node, free))
+            found.append((order, number, cpus, units, socket))
     found.sort()
     return [
         Node(place, number, cpus, cpus.bit_count(), units, units * (core_width or 1), socket)

@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from dra.allocation.areas import BITS
 from dra.allocation.cores import CoreShape, cpus_of, lowest, touched, whole
-from dra.allocation.machine import Machine, holds_several_sockets, lowest_bit, touching
+from dra.allocation.machine import Machine, holds_several_sockets, lowest_bit, numa_nodes_touched, touching
 from dra.allocation.quality import broken, mixed
 from dra.allocation.sets import Looks, fewest, sets_of
 from nri_cpu.cpuset import CPUSet
@@ -69,7 +69,7 @@ def spread_quality(machine: Machine, free: int, cpus: int) -> Mapping[str, objec
     """The quality of `cpus` out of `free` by name, in the order in which it counts: many cores, little else."""
     return {
         "sockets": touching(machine.sockets, cpus),
-        "numaNodes": touching(machine.nodes, cpus),
+        "numaNodes": numa_nodes_touched(machine, cpus),
         "cores": touched(machine.shapes, cpus).bit_count(),
         "coreTypesMixed": mixed(machine, cpus),
         "coresBroken": broken(machine, free, cpus),

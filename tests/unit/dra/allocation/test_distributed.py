@@ -1,11 +1,16 @@
 """Promises of distributed allocation: which nodes give how much, and that what can't be even is refused."""
 
+from functools import partial
+
 import pytest
 
+from dra.allocation import allocate
 from dra.allocation.distributed import distributed, distributed_quality
 from dra.allocation.errors import AllocationError, SMTAlignmentError
 from dra.allocation.machine import machine_of
 from dra.allocation.options import AllocationOptions, NumaNodes, Strategy
+from dra.allocation.quality import packed_quality
+from dra.allocation.spread import spread_quality
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Cpu, Topology
 from tests.unit.topology.machines import box, hybrid, machine, t1, t2
@@ -168,8 +173,15 @@ def test_full_physical_cores_that_cannot_give_the_number_are_packeds_error() -> 
 def test_full_physical_cores_of_several_widths_have_no_even_shares() -> None:
     with pytest.raises(SMTAlignmentError, match=r"^requested 4 CPUs .* have 1 and 2 threads.*; use strategy: packed$"):
         chosen(hybrid(2, 4), "0-7", 4, full_physical_cores=True)
-    # Only cores that could be taken count.
-    assert str(chosen(hybrid(2, 4), "0-3", 4, full_physical_cores=True)) == "0-3"
+    # What others hold makes no difference: it is the cores of the nodes that count, also those that are not free.
+    with pytest.raises(SMTAlignmentError, match="have 1 and 2 threads") as caught:
+        chosen(hybrid(2, 4), "0-3", 4, full_physical_cores=True)
+    assert caught.value.would_fit == ()
+    # Node 1 has a core that lost a thread; nodes without free CPUs are not asked.
+    topology = machine(sockets=2, cores=4, threads=2, offline=[7])
+    assert str(chosen(topology, "0-3,8-11", 4, full_physical_cores=True)) == "0-1,8-9"
+    with pytest.raises(SMTAlignmentError, match="have 1 and 2 threads"):
+        chosen(topology, "0-4,8-11", 4, full_physical_cores=True)
 
 
 @pytest.mark.fault("R15")
@@ -182,7 +194,24 @@ def test_one_node_of_several_sockets_is_one_node_although_packed_prefers_a_socke
     # Node 0: sockets 0 and 1 of a CPU each and more; nodes 1 and 2 are socket 2.
     cpus = [Cpu(n, n, 0, -1, n, 0, 0) for n in range(2)] + [Cpu(n, 2, 0, -1, n, n - 1, 1) for n in (2, 3)]
     assert str(chosen(Topology.of(cpus), "0-3", 2, 1)) == "0-1"
-    assert str(chosen(Topology.of(cpus), "0-3", 2)) == "2-3"
+    assert str(chosen(Topology.of(cpus), "0-3", 2)) == "0-1"
+    # Only auto is packed on one node: a number is a number.
+    assert str(chosen(t2(), "0-2,4-7,12-15", 3)) == "0-2"
+    assert str(chosen(t2(), "0-2,4-7,12-15", 3, 1)) == "4-5,12"
+    assert str(chosen(t2(), "0-2,4-7,12-15", 1)) == "0"
+    assert str(chosen(t2(), "0-2,4-7,12-15", 1, ALL)) == "4"
+
+
+def test_parts_of_a_node_that_crosses_sockets_are_one_node() -> None:
+    """As contradicting tables have it: node 0 is half of each of two sockets, which also have a node of their own."""
+    topology = of_places([(0, 0), (0, 0), (1, 0), (1, 0), (0, 1), (0, 1), (1, 2), (1, 2)])
+    assert shares(topology, chosen(topology, "0-7", 6, ALL)) == [2, 2, 2]
+    assert shares(topology, chosen(topology, "0-7", 3)) == [3, 0, 0]
+    with pytest.raises(AllocationError, match=r"free are 4 on node 0, 2 on node 1, 2 on node 2$") as caught:
+        chosen(topology, "0-7", 8, ALL)
+    assert caught.value.would_fit == (7,)
+    for quality in (distributed_quality, spread_quality, partial(packed_quality, align_l3=True)):
+        assert quality(machine_of(topology), topology.online.mask, 0b1110)["numaNodes"] == 1
 
 
 def of_places(places: list[tuple[int, int]]) -> Topology:
@@ -213,8 +242,40 @@ def test_of_equals_those_are_taken_that_come_first_in_order() -> None:
     assert shares(topology, chosen(topology, "0-9", 8)) == [3, 3, 2]
 
 
-def test_nodes_without_a_whole_free_core_are_not_among_all_when_cores_are_shared_out() -> None:
-    assert str(chosen(t2(), "0-3,4-7,12-15", 4, ALL, full_physical_cores=True)) == "4-5,12-13"
+@pytest.mark.fault("B5", "U1")
+@pytest.mark.parametrize(
+    ("free", "count", "numa_nodes", "there", "would_fit"),
+    [
+        ("0-11", 4, ALL, "8 on node 0 (8 CPUs on whole cores), 4 on node 1 (0 CPUs on whole cores)", (2,)),
+        ("0-3,4-7,12-15", 4, 2, "4 on node 0 (0 CPUs on whole cores), 8 on node 1 (8 CPUs on whole cores)", ()),
+    ],
+)
+def test_all_nodes_are_also_those_without_a_whole_free_core(
+    free: str, count: int, numa_nodes: NumaNodes | int, there: str, would_fit: tuple[int, ...]
+) -> None:
+    with pytest.raises(AllocationError) as caught:
+        chosen(t2(), free, count, numa_nodes, full_physical_cores=True)
+    assert str(caught.value) == f"4 CPUs requested on 2 NUMA nodes, 2 on each; free are {there}"
+    assert caught.value.would_fit == would_fit
+    assert str(chosen(t2(), "0-11", 2, ALL, full_physical_cores=True)) == "0,8"
+
+
+def test_a_refusal_lists_eight_nodes_and_how_many_more_there_are() -> None:
+    topology = machine(sockets=1, cores=20, nodes=10)
+    with pytest.raises(AllocationError, match=r"free are 2 on node 0, .*, 2 on node 7 and 2 more$"):
+        chosen(topology, "0-18", 20, ALL)
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "full", "would_fit"),
+    [("0-15", 17, False, (16,)), ("0-15", 3, True, (4,)), ("0-11", 10, True, ()), ("0-15", 18, True, (16,))],
+)
+def test_what_a_refusal_offers_two_nodes_can_give(
+    free: str, count: int, full: bool, would_fit: tuple[int, ...]
+) -> None:
+    with pytest.raises(AllocationError) as caught:
+        allocate(t2(), CPUSet.parse(free), count, options(2, full_physical_cores=full))
+    assert caught.value.would_fit == would_fit
 
 
 def test_quality_has_names_in_the_order_in_which_they_count() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from dra.allocation import allocate
 from dra.allocation.distributed import distributed
 from dra.allocation.errors import AllocationError
 from dra.allocation.machine import Machine, machine_of
@@ -58,8 +59,7 @@ class Naive:
         full = options.full_physical_cores
         self.width = cores[0].bit_count() if full and cores else 1
         self.units = count // self.width
-        able = [node for node in machine.nodes if self._units_of(node, cores)]
-        self.nodes = sorted(able, key=self._order)
+        self.nodes = sorted((node for node in machine.nodes if node & free), key=self._order)
         self.most = [self._units_of(node, cores) for node in self.nodes]
 
     def _units_of(self, node: int, cores: list[int]) -> int:
@@ -82,7 +82,7 @@ class Naive:
         for number in range(1, len(self.nodes) + 1):
             ways = list(all_ways(self.most, number, self.units, even=False))
             if ways:
-                return ways if number > 1 else None
+                return ways
         return None
 
     def cpus(self, way: tuple[int, ...]) -> int:
@@ -112,27 +112,51 @@ def test_no_way_to_share_is_better(
     assume(sum(1 for node in machine.nodes if node & free) <= 6)
     options = AllocationOptions(Strategy.DISTRIBUTED, numa_nodes, full, align_l3)
     naive = Naive(machine, free, count, options)
-    widths = {core.bit_count() for core in machine.cores if not core & ~free}
-    if full and (len(widths) != 1 or count % naive.width or naive.units > sum(naive.most)):
+    widths = {core.bit_count() for core in machine.cores for node in naive.nodes if core & node}
+    refused = full and (len(widths) != 1 or count % naive.width or naive.units > sum(naive.most))
+    ways = [] if refused else naive.ways()
+    if ways == []:
         with pytest.raises(AllocationError):
             distributed(machine, free, count, options)
-        return
-    ways = naive.ways()
-    if ways == []:
-        with pytest.raises(AllocationError) as caught:
-            distributed(machine, free, count, options)
-        for number in caught.value.would_fit:
-            assert distributed(machine, free, number, options).bit_count() == number
         return
     ours = distributed(machine, free, count, options)
     assert not ours & ~free
     assert ours.bit_count() == count
     assert ours == distributed(machine, free, count, options)
-    on_one = packed(machine, free, count, options)
-    if ways is None or (sum(map(bool, ways[0])) == 1 and sum(1 for node in machine.nodes if node & on_one) == 1):
-        assert ours == on_one
+    all_packed = packed(machine, free, count, options)
+    on_one = sum(1 for node in machine.nodes if node & all_packed) == 1
+    automatic = numa_nodes in (None, NumaNodes.AUTO)
+    if ways is None or (automatic and sum(map(bool, ways[0])) == 1 and on_one):
+        assert ours == all_packed
     else:
         assert ours == naive.cpus(min(ways, key=naive.key))
+
+
+@given(
+    st.one_of(requests(28), small_requests(12)),
+    st.one_of(st.none(), st.just(NumaNodes.ALL), st.integers(1, 6)),
+    st.booleans(),
+    st.integers(1, 40),
+)
+@settings(max_examples=300, deadline=None)
+def test_numbers_that_a_refusal_offers_are_the_nearest_that_are_not_refused(
+    request_: Request, numa_nodes: NumaNodes | int | None, full: bool, count: int
+) -> None:
+    options = AllocationOptions(Strategy.DISTRIBUTED, numa_nodes, full)
+
+    def answered(number: int) -> bool:
+        try:
+            return len(allocate(request_.topology, request_.free, number, options)) == number
+        except AllocationError as error:
+            offered[number] = error.would_fit
+            return False
+
+    offered: dict[int, tuple[int, ...]] = {}
+    if not answered(count):
+        possible = [number for number in range(1, len(request_.free) + 1) if answered(number)]
+        smaller = [number for number in possible if number < count][-1:]
+        larger = [number for number in possible if number > count][:1]
+        assert offered[count] == (*smaller, *larger)
 
 
 @st.composite
