@@ -9,12 +9,9 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from loguru import logger
 
 from dra.commands.errors import CommandError
 from dra.commands.node import DeviceSettings, device_settings
@@ -30,9 +27,6 @@ from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology import Overlay, Topology, TopologyError, read_topology
-
-if TYPE_CHECKING:
-    from loguru import Message
 
 # Names that are tried when there is such a file already.
 _NAMES = 100
@@ -86,17 +80,13 @@ class _Gathering:
 
     def _topology(self, config: Config) -> Topology:
         overlay = self._overlay(config)
-        listening = logger.add(self._note_odd, level="INFO", format="{message}")
         try:
-            return read_topology(self.host, overlay)
+            return read_topology(self.host, overlay, self._note_odd)
         except TopologyError as error:
             raise CommandError(str(error)) from error
-        finally:
-            logger.remove(listening)
 
-    def _note_odd(self, message: Message) -> None:
-        """What is odd about the machine is logged where it is read."""
-        self.notes.append(f"cpuDetails: {message.record['message'].removeprefix('topology: ')}")
+    def _note_odd(self, oddities: Sequence[str]) -> None:
+        self.notes += [f"cpuDetails: {oddity}" for oddity in oddities]
 
     def _overlay(self, config: Config) -> Overlay | None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nri_cpu.cpuset import CPUSet
 
@@ -10,7 +10,7 @@ _NAMES_TOLD = 8
 
 
 class Oddities:
-    """Collects while a machine is read; `tell` logs."""
+    """Collects while a machine is read."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[int | str, None]] = {}
@@ -25,14 +25,19 @@ class Oddities:
         for cpu in cpus:
             self.note(kind, cpu)
 
-    def tell(self) -> None:
-        """Log a line for each kind, in the order in which they were found."""
-        if not self._found:
-            return
-        from loguru import logger  # 30 ms, which commands on a machine without oddities do without
+    def sentences(self) -> tuple[str, ...]:
+        """One for each kind, in the order in which they were found."""
+        return tuple(kind.format(_listed(list(which))) for kind, which in self._found.items())
 
-        for kind, which in self._found.items():
-            logger.info("topology: {}", kind.format(_listed(list(which))))
+
+def log(oddities: Sequence[str]) -> None:
+    """A log line for each."""
+    if not oddities:
+        return
+    from loguru import logger  # 30 ms, which commands on a machine without oddities do without
+
+    for oddity in oddities:
+        logger.info("topology: {}", oddity)
 
 
 def _listed(which: list[int | str]) -> str:

@@ -7,7 +7,7 @@ and what counts when files contradict each other, stands in cores, caches, nodes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from nri_cpu.cpuset import EMPTY, CPUSet
@@ -19,6 +19,7 @@ from nri_cpu.topology.files import CPUS, Sysfs, parsed
 from nri_cpu.topology.model import CoreType, Cpu, Topology
 from nri_cpu.topology.nodes import read_nodes
 from nri_cpu.topology.oddities import Oddities
+from nri_cpu.topology.oddities import log as oddities_log
 from nri_cpu.topology.overlay import Overlay
 from nri_cpu.topology.pci import pcie_roots
 
@@ -34,9 +35,12 @@ def read_online(root: Path, overlay: Overlay | None = None) -> CPUSet:
     return _online(Sysfs(root, overlay), root, Oddities())
 
 
-def read_topology(root: Path, overlay: Overlay | None = None) -> Topology:
+def read_topology(
+    root: Path, overlay: Overlay | None = None, tell: Callable[[Sequence[str]], object] = oddities_log
+) -> Topology:
     """The topology of the machine whose /sys lies under `root`. Raises TopologyError when there is no CPU at all.
 
+    `tell` is called once with what is odd about the files, a sentence for each kind: by default that is logged.
     CPUs that `online` names and that have no directory, where others have one, are left out: they aren't there.
     """
     for _ in range(_TRIES):
@@ -49,7 +53,7 @@ def read_topology(root: Path, overlay: Overlay | None = None) -> Topology:
             break
         if sysfs.text(f"{CPUS}/online") == listed:
             break
-    oddities.tell()
+    tell(oddities.sentences())
     return topology
 
 
