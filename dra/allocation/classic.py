@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from operator import itemgetter
 
 from dra.allocation import cores
-from dra.allocation.machine import Machine
+from dra.allocation.machine import Machine, meeting
 
 # What a step takes, out of the CPUs that are left, for a rest. It may be more than is left: then there is no answer.
 _Step = Callable[[int, int], int]
@@ -48,15 +48,12 @@ def _kubelet(machine: Machine) -> _Kubelet:
     outer, inner = (machine.nodes, machine.sockets) if nodes_outside else (machine.sockets, machine.nodes)
     total = machine.cpus.bit_count()
 
-    def meeting(objects: Iterable[int], others: Iterable[int]) -> dict[int, tuple[int, ...]]:
-        return {each: tuple(other for other in others if other & each) for each in objects}
-
     return _Kubelet(
         machine=machine,
         outer=outer,
         inner=inner,
-        inner_of=meeting(outer, inner),
-        l3_of=meeting(machine.nodes, machine.l3_groups),
+        inner_of=dict(zip(outer, meeting(outer, inner), strict=True)),
+        l3_of=dict(zip(machine.nodes, meeting(machine.nodes, machine.l3_groups), strict=True)),
         nodes_outside=nodes_outside,
         threads=total // len(machine.cores),
         cpus_per_socket=total // len(machine.sockets),

@@ -12,7 +12,7 @@ of their own; threads in two L3 groups, or of two types, are never one core.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -50,15 +50,15 @@ def machine_of(topology: Topology) -> Machine:
     )
     types = tuple(mask for mask in by_type if mask)
     sockets = _masks(topology.sockets.values())
-    numbered = [(number, part) for number, node in topology.nodes.items() for part in _cut([node.mask], sockets)]
-    nodes = tuple(part for _, part in numbered)
+    nodes = _cut(_masks(topology.nodes.values()), sockets)
+    number_of = {cpu.id: cpu.numa_node for cpu in topology.cpus.values()}
     l3_groups = _cut(_cut(_masks(topology.l3_groups), sockets), nodes)
     cores = _cores(topology.cores, (sockets, nodes, l3_groups, types))
     return Machine(
         cpus=topology.online.mask,
         sockets=sockets,
         nodes=nodes,
-        node_numbers=tuple(number for number, _ in numbered),
+        node_numbers=tuple(number_of[lowest_bit(node).bit_length() - 1] for node in nodes),
         l3_groups=tuple(sorted(l3_groups, key=lowest_bit)),
         cores=cores,
         types=types,
@@ -105,6 +105,13 @@ def holds_several_sockets(machine: Machine) -> bool:
     return any(node & ~machine.sockets[socket] for (_, node), socket in pairs)
 
 
+def meeting(objects: Iterable[int], others: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """For each object those of the others that share CPUs with it, in their order; these have all CPUs, each once."""
+    owner = owners(others)
+    for each in objects:
+        yield tuple(others[index] for index in sorted({owner[cpu] for cpu in CPUSet.from_mask(each)}))
+
+
 def owners(objects: Iterable[int]) -> dict[int, int]:
     """For each CPU the index of the one of these objects that has it."""
     return {cpu: index for index, each in enumerate(objects) for cpu in CPUSet.from_mask(each)}
@@ -114,13 +121,12 @@ def _masks(sets: Iterable[CPUSet]) -> tuple[int, ...]:
     return tuple(each.mask for each in sets)
 
 
-def _cut(parts: Iterable[int], borders: Iterable[int]) -> tuple[int, ...]:
+def _cut(parts: Sequence[int], borders: Sequence[int]) -> tuple[int, ...]:
     """The parts, those cut that cross a border; one that contains all it meets, or lies in one, crosses none."""
     found: list[int] = []
-    for part in parts:
-        meeting = [border for border in borders if border & part]
-        crosses = len(meeting) > 1 and any(border & ~part for border in meeting)
-        found += [part & border for border in meeting] if crosses else [part]
+    for part, met in zip(parts, meeting(parts, borders), strict=True):
+        crosses = len(met) > 1 and any(border & ~part for border in met)
+        found += [part & border for border in met] if crosses else [part]
     return tuple(found)
 
 

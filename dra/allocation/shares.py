@@ -15,7 +15,7 @@ from itertools import chain, pairwise, takewhile
 
 from dra.allocation.cores import whole
 from dra.allocation.machine import Machine, first_sockets, lowest_bit, numa_nodes
-from dra.allocation.sets import Looks, sets_of
+from dra.allocation.sets import Looks, fewest, sets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,9 @@ class Sharing:
         groups = list(by_socket.values())
         # Sockets with equal nodes do as well as each other.
         kinds = [tuple((node.free, node.units) for node in group) for group in groups]
-        for size in range(1, len(groups) + 1):
-            for chosen in sets_of([len(group) for group in groups], kinds, size, self._number):
+        sizes = [len(group) for group in groups]
+        for size in range(fewest(sizes, self._number), len(groups) + 1):
+            for chosen in sets_of(sizes, kinds, size, self._number):
                 yield size, [node for index in sorted(chosen) for node in groups[index]]
 
     def _best_of(self, pool: list[Node]) -> Shares | None:

@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from dra.allocation.areas import BITS
 from dra.allocation.cores import CoreShape, cpus_of, lowest, touched, whole
-from dra.allocation.machine import Machine, holds_several_sockets, lowest_bit, numa_nodes_touched, touching
+from dra.allocation.machine import Machine, holds_several_sockets, lowest_bit, meeting, numa_nodes_touched, touching
 from dra.allocation.quality import broken, mixed
 from dra.allocation.sets import Looks, fewest, sets_of
 from nri_cpu.cpuset import CPUSet
@@ -86,13 +86,15 @@ def _kinds(machine: Machine) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return tuple(range(len(machine.sockets))), tuple(range(len(machine.nodes)))
 
     def numbered(objects: tuple[int, ...]) -> tuple[int, ...]:
-        looks = []
-        for each in objects:
-            low = lowest_bit(each)
-            parts = (*(shape.leads for shape in machine.shapes), *machine.types)
-            inner = tuple((each & node) // low for node in machine.nodes if each & node)
-            looks.append((*((each & part) // low for part in parts), inner))
-        return tuple(looks.index(look) for look in looks)
+        looks: dict[Hashable, int] = {}
+        kinds = []
+        inside = zip(objects, meeting(objects, machine.cores), meeting(objects, machine.nodes), strict=True)
+        for each, cores, nodes in inside:
+            low = lowest_bit(each).bit_length() - 1
+            parts = (cores, tuple(each & cpus for cpus in machine.types), tuple(each & node for node in nodes))
+            look = tuple(tuple(part >> low for part in kind) for kind in parts)
+            kinds.append(looks.setdefault(look, len(looks)))
+        return tuple(kinds)
 
     return numbered(machine.sockets), numbered(machine.nodes)
 
@@ -142,6 +144,7 @@ class _Request:
         self._shapes = machine.shapes
         # Those with siblings, narrow ones first.
         self._widths = [(width, leads) for width, leads in machine.widths if width > 1]
+        self._is_narrow = not self._widths or self._widths[-1][0] == 2
         self._count = count
         self._firsts = _first_threads(machine.shapes, free)
         complete = whole(machine.shapes, free) & sum(leads for _, leads in self._widths)
@@ -205,17 +208,24 @@ class _Request:
 
     def lowest_of(self, pools: list[int], looks: Looks) -> int:
         """The lowest list of CPUs that has the score of these pools, out of any of them; of some if looks run out."""
-        bounds = list(map(self._bound, pools))
-        first = 0
-        for index, bound in enumerate(bounds):
-            if _is_lower(bound, bounds[first]):
-                first = index
-        chosen = self.take(pools[first])
+        bounds = [self._bound(pool) for pool in pools]
+        least = bounds[0]
+        for bound in bounds:
+            differ = bound ^ least
+            if differ & -differ & bound:  # _is_lower, which there may be thousands of
+                least = bound
+        chosen = self._taken(pools[bounds.index(least)], least)
+        if chosen == least:
+            return chosen
         for bound, pool in zip(bounds, pools, strict=True):
             if _is_lower(bound, chosen) and looks.take(pool.bit_count()):
-                taken = self.take(pool)
+                taken = self._taken(pool, bound)
                 chosen = taken if _is_lower(taken, chosen) else chosen
         return chosen
+
+    def take(self, pool: int) -> int:
+        """The lowest list of CPUs out of the pool that has its score."""
+        return self._taken(pool, self._bound(pool))
 
     def _bound(self, pool: int) -> int:
         """A list of CPUs that is not higher than the one to take, which where cores have two threads at most it is."""
@@ -227,12 +237,14 @@ class _Request:
         few = self._count - unbroken.bit_count()
         return unbroken | lowest(firsts & self._whole, few) if few > 0 else lowest(unbroken, self._count)
 
-    def take(self, pool: int) -> int:
-        """The lowest list of CPUs out of the pool that has its score."""
+    def _taken(self, pool: int, bound: int) -> int:
+        """What to take out of the pool, whose bound this is."""
+        if self._is_narrow:
+            return bound  # each one after the firsts completes a core
         firsts = self._firsts & pool
         more = self._count - firsts.bit_count()
-        if more <= 0 or self._widths[-1][0] == 2:
-            return self._bound(pool)  # each more one completes a core
+        if more <= 0:
+            return bound
         others = pool & ~firsts
         complete = whole(self._shapes, pool)
         completed = self._completed([(complete & leads).bit_count() for _, leads in self._widths], more)
