@@ -150,9 +150,11 @@ def choose(node: Node, claim: Claim, others: Mapping[str, ClaimRecord], online: 
     taken = CPUSet.union(allocation.cpus for allocation in chosen)
     left = len(online - node.reserved - prepared - taken)
     if chosen and left < node.min_shared:
+        names = list(dict.fromkeys(each.device for each in chosen))
         raise ClaimError(
-            f"its {said(len(taken))} would leave {left} shared CPUs, minimum {node.min_shared} "
-            "(minSharedCPUs; reservedCPUs would give shared containers CPUs of their own)"
+            f"device{'s' if len(names) > 1 else ''} {_listed(names)}: its {said(len(taken))} would leave {left} shared "
+            f"CPUs, minimum {node.min_shared} (minSharedCPUs; "
+            "reservedCPUs would give shared containers CPUs of their own)"
         )
     return Choice(tuple(chosen), options)
 
@@ -198,10 +200,14 @@ def _why(node: Node, name: str) -> str:
         return f"all its CPUs ({device.cpus}) are reserved"
     if cpus := offline_devices(node.topology).get(name):
         return f"all its CPUs ({cpus}) were off line when dra-cpu started"
-    names = list(node.devices)
-    shown = ", ".join(names[:_SHOWN_DEVICES]) or "none"
+    return f"there are {_listed(node.devices) or 'none'}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first names of devices, and how many more there are."""
+    names = list(names)
     rest = f" and {len(names) - _SHOWN_DEVICES} more" if len(names) > _SHOWN_DEVICES else ""
-    return f"there are {shown}{rest}"
+    return ", ".join(names[:_SHOWN_DEVICES]) + rest
 
 
 def _asked(claim: Claim, result: Result, device: Device) -> CpuConfig:

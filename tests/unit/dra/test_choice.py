@@ -110,7 +110,7 @@ def test_admin_access_is_refused() -> None:
 @pytest.mark.fault("A23", "B3")
 def test_a_claim_that_leaves_too_few_shared_cpus_is_refused_at_prepare() -> None:
     machine_ = node(machine(cores=4), reserved="0", min_shared=1)
-    assert "its 3 CPUs would leave 0 shared CPUs, minimum 1" in refusal(machine_, grouped(3))
+    assert "device cpudevnuma000: its 3 CPUs would leave 0 shared CPUs, minimum 1" in refusal(machine_, grouped(3))
     assert chosen(machine_, grouped(2)) == ["1-2"]
 
 
