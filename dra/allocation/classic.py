@@ -47,7 +47,6 @@ def _kubelet(machine: Machine) -> _Kubelet:
     nodes_outside = len(machine.sockets) >= len(machine.nodes)
     outer, inner = (machine.nodes, machine.sockets) if nodes_outside else (machine.sockets, machine.nodes)
     total = machine.cpus.bit_count()
-
     return _Kubelet(
         machine=machine,
         outer=outer,

@@ -86,7 +86,8 @@ def _is_automatic(options: AllocationOptions) -> bool:
 def _unit(machine: Machine, free: int, count: int, options: AllocationOptions) -> int:
     """CPUs of a unit. Raises SMTAlignmentError when whole free cores can't give `count`, or cores differ in width.
 
-    It is all cores of the nodes in question that count: what others hold must not make a claim pass or fail.
+    All cores of the nodes that have free CPUs count, also those that others hold: a claim must not pass or fail with
+    which cores of a node are free just now.
     """
     if not options.full_physical_cores:
         return 1

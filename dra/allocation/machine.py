@@ -88,7 +88,7 @@ def numa_nodes(machine: Machine) -> tuple[tuple[int, int], ...]:
 
 def numa_nodes_touched(machine: Machine, cpus: int) -> int:
     """How many of the kernel's NUMA nodes the CPUs touch."""
-    return len([node for _, node in numa_nodes(machine) if node & cpus])
+    return touching((node for _, node in numa_nodes(machine)), cpus)
 
 
 @lru_cache(maxsize=16)

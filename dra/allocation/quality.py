@@ -36,7 +36,10 @@ def broken(machine: Machine, free: int, cpus: int) -> int:
 
 
 def packed_quality(machine: Machine, free: int, cpus: int, align_l3: bool) -> Mapping[str, int]:
-    """The quality of `cpus` out of `free` by name, in the order in which it counts: smaller is better."""
+    """The quality of `cpus` out of `free` by name, in the order in which it counts: smaller is better.
+
+    NUMA nodes are the kernel's, also where nodes cross sockets, and level 2 counts their parts.
+    """
     found = {
         "sockets": touching(machine.sockets, cpus),
         "numaNodes": numa_nodes_touched(machine, cpus),

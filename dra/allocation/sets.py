@@ -11,21 +11,22 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, combinations
 from math import comb
 
-# How many sets of objects a search looks at, of objects at most 8 in each; fewer of larger ones.
+# How many sets of objects a search looks at; fewer where a set has more than so many objects.
 MOST_SETS = 13_000
-_LOOKS = 8 * MOST_SETS
+_SET = 8
 
 
 class Looks:
-    """What a search may still look at: one look is an object of a set, about a microsecond, so that all take 0.1 s."""
+    """What a search may still look at: one look is an object of a set, about a microsecond; in all some 0.1 s."""
 
     def __init__(self) -> None:
-        self._left = _LOOKS
+        self._left = _SET * MOST_SETS
 
     def take(self, looks: int) -> bool:
-        """Whether there are any left; takes so many."""
-        self._left -= looks
-        return self._left + looks > 0
+        """Whether there are any left; takes those of a set of so many objects, of which a small one costs what 8 do."""
+        before = self._left
+        self._left -= max(looks, _SET)
+        return before > 0
 
 
 def fewest(sizes: Iterable[int], least: int) -> int:

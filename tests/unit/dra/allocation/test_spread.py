@@ -261,7 +261,7 @@ def test_of_many_regions_that_are_as_good_few_lists_are_made(
     made.clear()
     monkeypatch.setattr(_Request, "_bound", lambda *_: topology.online.mask)
     if sockets == 8:
-        monkeypatch.setattr("dra.allocation.sets._LOOKS", 10**9)
+        monkeypatch.setattr("dra.allocation.sets._SET", 10**5)
         assert spread(machine_, free.mask, count) == got
         assert len(made) > 40
 
