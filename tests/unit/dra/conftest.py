@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,16 @@ from tests.unit.topology.machines import box, write_sysfs
 
 
 @pytest.fixture
-def dra_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[DraCpu]:
+def host_name(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the host is called in this process, whatever the one is called on which the tests run."""
+    name = "Host-1"
+    system, _, *others = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result([system, name, *others]))
+    return name
+
+
+@pytest.fixture
+def dra_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str], host_name: str) -> Iterator[DraCpu]:
     """The command, on the node in a box."""
     yield DraCpu(capsys, write_sysfs(tmp_path / "host", box()), tmp_path / "config.yaml")
     logger.remove()

@@ -1,7 +1,6 @@
 """Promises of the dra-cpu command: whatever is wrong is one line with the way out, and the right exit code."""
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -184,10 +183,10 @@ def node_name(*arguments: str) -> str:
     return run.settings_of(cli._parser().parse_args(["run", *arguments]), {}).devices.node_name
 
 
-def test_the_node_is_called_like_its_host(companion: Companion) -> None:
+def test_the_node_is_called_like_its_host(companion: Companion, host_name: str) -> None:
     config = companion.directory / "config.yaml"
     config.write_text("hostnameOverride: from-file\n")
-    assert node_name() == socket.gethostname().lower()
+    assert node_name() == host_name.lower() == "host-1"
     assert node_name("--config", str(config)) == "from-file"
     assert node_name("--config", str(config), "--hostname-override", "from-flag") == "from-flag"
     assert node_name("--config", str(config), "--hostname-override", "") == "from-file"
