@@ -1,5 +1,5 @@
 """dra-cpu allocate: the CPUs that a claim would get on this machine, or on that of a report. A dry run: nothing is
-prepared, and of prepared claims only those of a report or of --checkpoint count."""
+prepared, and of prepared claims only those of a report and of --checkpoint count."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
 def _of_this(options: argparse.Namespace, env: Mapping[str, str]) -> Situation:
     machine = settings.machine_settings(options, env)
     topology = settings.topology_for_people(machine, verbose=options.verbosity > 0)
-    return Situation(topology, machine.reserved | _claimed(options, EMPTY), settings.default_of(machine.config))
+    return Situation(topology, machine.reserved | _claimed(options), settings.default_of(machine.config))
 
 
 def _of_report(options: argparse.Namespace) -> Situation:
@@ -79,14 +79,20 @@ def _of_report(options: argparse.Namespace) -> Situation:
     else:
         config, default = _config_of_report(path, report.driver_config)
     reserved = reserved_cpus(options.reserved_cpus, config)
-    settings.refuse_missing(reserved, report.topology)
-    return Situation(report.topology, reserved | _claimed(options, report.claimed), default)
+    try:
+        settings.refuse_missing(reserved, report.topology)
+    except UsageError as error:
+        if options.config or options.reserved_cpus is not None:
+            raise
+        where = f"--report {path}: driverConfig.reservedCPUs"
+        raise UsageError(f"{where}: {error}; --reserved-cpus overrides it") from None
+    return Situation(report.topology, reserved | report.claimed | _claimed(options), default)
 
 
-def _claimed(options: argparse.Namespace, otherwise: CPUSet) -> CPUSet:
+def _claimed(options: argparse.Namespace) -> CPUSet:
     """The CPUs of the claims in the checkpoint, and those reserved there, if one is named."""
     if not options.checkpoint:
-        return otherwise
+        return EMPTY
     from nri_cpu.commands.holders import named_checkpoint
 
     checkpoint = named_checkpoint(options.checkpoint)
@@ -97,8 +103,9 @@ def _config_of_report(path: Path, found: Mapping[str, object]) -> tuple[Config, 
     """What counts here of a report's driverConfig."""
     from dra.report import ReportError, cpus_of
 
+    reserved = found.get("reservedCPUs")
     try:
-        config = Config(reserved_cpus=cpus_of(found.get("reservedCPUs", ""), "reservedCPUs"))
+        config = Config(reserved_cpus=EMPTY if reserved is None else cpus_of(reserved, "reservedCPUs"))
         default = config_of({key: found[key] for key in OPTIONS if found.get(key) is not None})
         if default.strategy is not None:  # as on the node itself: a request may bring the strategy
             default.options()

@@ -28,7 +28,7 @@ from nri_cpu.topology import Topology
 OPTIONS = ("strategy", "numaNodes", "fullPhysicalCores", "alignL3")
 _KEYS = ("cpus", "free", "device", *OPTIONS)
 
-# Bytes. The longest list of CPUs has 23 KiB, and nothing else in a request is long.
+# Bytes, without the newline. The longest list of CPUs has 23 KiB, and nothing else in a request is long.
 MAX_LINE = 64 << 10
 
 # Devices that an error names.
@@ -121,7 +121,7 @@ class Situation:
 
 def parse_line(raw: bytes) -> Request:
     """The request of one line. Raises RequestError."""
-    if len(raw) > MAX_LINE:
+    if len(raw.removesuffix(b"\n")) > MAX_LINE:
         raise RequestError(f"the line is longer than {MAX_LINE} bytes: no request is")
     if not raw.strip():
         raise RequestError('the line is empty: a request is a JSON object such as {"cpus": 2}')

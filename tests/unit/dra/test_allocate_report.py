@@ -17,7 +17,7 @@ from nri_cpu.cpuset import CPUSet
 from nri_cpu.plain_yaml import dump
 from nri_cpu.topology import Topology
 from tests.unit.checkpoint.samples import BOOT, CHECKPOINT, CLAIM_A, CLAIM_B
-from tests.unit.dra.command import DraCpu
+from tests.unit.dra.command import Done, DraCpu
 from tests.unit.ordinary import as_ordinary_user, out_of_reach
 from tests.unit.topology.machines import box, machine
 
@@ -47,7 +47,10 @@ def test_a_report_stands_for_its_machine_and_its_configuration(dra_cpu: DraCpu, 
     [
         ({"reservedCPUs": "3-1"}, "driverConfig.reservedCPUs: '3-1' has the reversed range 3-1"),
         ({"reservedCPUs": [1]}, "driverConfig.reservedCPUs is a list: it must be a list of CPUs such as 0-3,8"),
-        ({"reservedCPUs": "99"}, "reserved CPUs 99 do not exist: this machine has 0-15"),
+        (
+            {"reservedCPUs": "99"},
+            "reservedCPUs: reserved CPUs 99 do not exist: this machine has 0-15; --reserved-cpus overrides it\n",
+        ),
         ({"strategy": "best"}, "driverConfig.strategy is 'best': it must be packed"),
         (
             {"strategy": "packed", "numaNodes": 2},
@@ -59,9 +62,28 @@ def test_a_report_stands_for_its_machine_and_its_configuration(dra_cpu: DraCpu, 
 def test_a_wrong_configuration_of_a_report_is_exit_code_2(
     dra_cpu: DraCpu, tmp_path: Path, config: dict[str, object], message: str
 ) -> None:
-    done = dra_cpu("allocate", "--cpus", "1", "--report", report_file(tmp_path, box(), config))
+    report = report_file(tmp_path, box(), config)
+    done = dra_cpu("allocate", "--cpus", "1", "--report", report)
     assert done.code == 2
     assert message in done.err
+    own = message.startswith("numaNodes")  # only this request lacks the strategy
+    assert done.err.startswith("dra-cpu: " if own else f"dra-cpu: --report {report}: driverConfig.")
+
+
+def test_reserved_cpus_beside_a_report_are_told_as_what_they_are(dra_cpu: DraCpu, tmp_path: Path) -> None:
+    report = report_file(tmp_path, box(), {"reservedCPUs": "99"})
+    arguments = ("allocate", "--cpus", "1", "--report", report)
+    assert dra_cpu(*arguments, "--reserved-cpus", "0").out == "8\n"
+    expected = Done(2, "", "dra-cpu: reserved CPUs 77 do not exist: this machine has 0-15\n")
+    assert dra_cpu(*arguments, "--reserved-cpus", "77") == expected
+    config = tmp_path / "other.yaml"
+    config.write_text("reservedCPUs: 77\n")
+    assert dra_cpu(*arguments, "--config", str(config)) == expected
+
+
+def test_reserved_cpus_of_a_report_that_are_null_are_none(dra_cpu: DraCpu, tmp_path: Path) -> None:
+    report = report_file(tmp_path, box(), {"reservedCPUs": None, "strategy": None})
+    assert dra_cpu("allocate", "--cpus", "16", "--report", report) == Done(0, "0-15\n", "")
 
 
 def test_a_report_that_is_none_is_exit_code_2(dra_cpu: DraCpu, tmp_path: Path) -> None:
@@ -115,7 +137,10 @@ def test_what_a_checkpoint_has_or_reserves_is_not_free_on_this_machine_nor_on_th
     checkpoint.write_bytes(checkpoint_to_bytes(Checkpoint(CPUSet([0, 8]), {}), BOOT))
     assert dra_cpu("allocate", "--cpus", "14", "--checkpoint", str(checkpoint)).out == "1-7,9-15\n"
     checkpoint.write_bytes(checkpoint_to_bytes(Checkpoint(CPUSet(), {}), BOOT))
-    assert dra_cpu("allocate", "--cpus", "16", "--report", report, "--checkpoint", str(checkpoint)).out == "0-15\n"
+    both = ("allocate", "--report", report, "--checkpoint", str(checkpoint))
+    assert dra_cpu(*both, "--cpus", "14").out == "1-7,9-15\n"
+    checkpoint.write_bytes(checkpoint_to_bytes(Checkpoint(CPUSet([7]), {CLAIM_B.uid: CLAIM_B}), BOOT))
+    assert dra_cpu(*both, "--cpus", "11").out == "2-6,10-15\n"
 
 
 def test_a_checkpoint_that_can_not_be_read_is_one_line(dra_cpu: DraCpu, tmp_path: Path) -> None:
