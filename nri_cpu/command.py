@@ -81,9 +81,13 @@ def _guess(value: str, choices: Iterable[str]) -> str:
 
 def tell(command: str, text: object) -> None:
     """One line of `command` on stderr, whatever is in the text: paths and messages of others forge no lines there and
-    do nothing to a terminal."""
-    if sys.stderr is not None:
-        print(f"{command}: {_printable(str(text).replace(chr(10), ' '))}", file=sys.stderr)
+    do nothing to a terminal. Where stderr can't be written nobody is told, and whoever calls goes on."""
+    if sys.stderr is None:
+        return
+    try:
+        print(f"{command}: {_printable(str(text).replace(chr(10), ' '))}", file=sys.stderr, flush=True)
+    except OSError:
+        _discard_rest(sys.stderr)
 
 
 def _printable(text: str) -> str:
@@ -205,15 +209,15 @@ def emit(text: str) -> None:
             stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
         stream.flush()
     except BrokenPipeError:
-        _discard_output(stream)
+        _discard_rest(stream)
         raise OutputClosedError("nobody reads standard output any more") from None
     except OSError as error:
-        _discard_output(stream)
+        _discard_rest(stream)
         raise OutputError(f"standard output can't be written: {error.strerror}") from None
 
 
-def _discard_output(stream: Any) -> None:
-    """What is still in the buffer has to go somewhere when the interpreter ends."""
+def _discard_rest(stream: Any) -> None:
+    """What is still in the buffer has to go somewhere when the interpreter ends, or its exit code is another."""
     try:
         number = stream.fileno()
     except (OSError, ValueError):

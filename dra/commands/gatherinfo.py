@@ -35,9 +35,11 @@ _NAMES = 100
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     """Writes or prints the report; 0. Raises UsageError, CommandError or OutputError."""
     gathering = _Gathering(options, Path(env.get("HOST_ROOT") or "/"))
-    text = plain_yaml.dump(gathering.report())
-    for note in gathering.notes:
-        tell("dra-cpu", note)
+    try:
+        text = plain_yaml.dump(gathering.report())
+    finally:  # where there is no report they may say why
+        for note in gathering.notes:
+            tell("dra-cpu", note)
     if options.stdout:
         emit(text)
     else:
@@ -56,12 +58,12 @@ class _Gathering:
     def report(self) -> dict[str, object]:
         config = self._config()
         topology = self._topology(config)
-        devices = device_settings(self.options, config)
+        devices = device_settings(self.options, config, self._note_config)
         reserved = reserved_cpus(self.options.reserved_cpus, config)
         try:
             refuse_missing(reserved, topology)
         except UsageError as error:
-            self.notes.append(f"driverConfig: {error}")
+            self._note_config(error)
         checkpoint = self.options.checkpoint or config.checkpoint or CHECKPOINT
         claims = self._claims(checkpoint, reserved)
         owners = self._owners(checkpoint)
@@ -75,7 +77,7 @@ class _Gathering:
         try:
             return configuration(None)
         except UsageError as error:
-            self.notes.append(f"driverConfig: {error}; these are the defaults")
+            self._note_config(f"{error}; these are the defaults")
             return Config()
 
     def _topology(self, config: Config) -> Topology:
@@ -84,6 +86,9 @@ class _Gathering:
             return read_topology(self.host, overlay, self._note_odd)
         except TopologyError as error:
             raise CommandError(str(error)) from error
+
+    def _note_config(self, problem: object) -> None:
+        self.notes.append(f"driverConfig: {problem}")
 
     def _note_odd(self, oddities: Sequence[str]) -> None:
         self.notes += [f"cpuDetails: {oddity}" for oddity in oddities]
@@ -106,9 +111,8 @@ class _Gathering:
                 self.notes.append(f"claims: {why(error)}")
             return {}
         if checkpoint.reserved != reserved:
-            self.notes.append(
-                f"driverConfig: reserved CPUs are {checkpoint.reserved or 'none'} in {path}, {reserved or 'none'} here"
-            )
+            there = checkpoint.reserved or "none"
+            self._note_config(f"reserved CPUs are {there} in {path}, {reserved or 'none'} here")
         return checkpoint.claims
 
     def _owners(self, checkpoint: Path) -> Mapping[str, Owner]:

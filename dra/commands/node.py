@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dra.commands.settings import MachineSettings, default_of
@@ -30,15 +31,20 @@ class DeviceSettings:
     warnings: tuple[str, ...] = ()
 
 
-def device_settings(options: argparse.Namespace, config: Config) -> DeviceSettings:
-    """Raises UsageError."""
+def device_settings(
+    options: argparse.Namespace, config: Config, unnamed: Callable[[str], object] | None = None
+) -> DeviceSettings:
+    """Raises UsageError.
+
+    `unnamed`: is told when the host's name can be no node's, which then stands as it is; without it that is an error.
+    """
     if options.hostname_override and not is_node_name(options.hostname_override):
         name = quote(options.hostname_override)
         raise UsageError(f"--hostname-override: {name} is no name of a node (lower-case letters, digits, - and .)")
     mode = DeviceMode(options.cpu_device_mode or config.cpu_device_mode or DeviceMode.GROUPED)
     roots: bool | None = options.expose_pcie_roots
     return DeviceSettings(
-        node_name=options.hostname_override or config.hostname_override or _host_name(),
+        node_name=options.hostname_override or config.hostname_override or _host_name(unnamed),
         mode=mode,
         group_by=GroupBy(options.group_by or config.group_by or GroupBy.NUMANODE),
         pcie_roots=bool(config.expose_pcie_roots if roots is None else roots),
@@ -49,16 +55,20 @@ def device_settings(options: argparse.Namespace, config: Config) -> DeviceSettin
     )
 
 
-def _host_name() -> str:
+def _host_name(unnamed: Callable[[str], object] | None) -> str:
     """The host's name as the kubelet makes a node's of it. Raises UsageError."""
     host = os.uname().nodename
     name = host.strip().lower()
-    if not is_node_name(name):
-        raise UsageError(
-            f"the host is called {quote(host)}, which is no name of a node (lower-case letters, digits, - and .): "
-            "name the node with --hostname-override, or hostnameOverride in the configuration"
-        )
-    return name
+    if is_node_name(name):
+        return name
+    problem = (
+        f"the host is called {quote(host)}, which is no name of a node (lower-case letters, digits, - and .): "
+        "name the node with --hostname-override, or hostnameOverride in the configuration"
+    )
+    if unnamed is None:
+        raise UsageError(problem)
+    unnamed(problem)
+    return host.encode(errors="backslashreplace").decode()  # the kernel takes bytes that are no text too
 
 
 def node_of(machine: MachineSettings, devices: DeviceSettings, topology: Topology) -> Node:

@@ -16,7 +16,15 @@ from __future__ import annotations
 
 
 class CheckpointError(ValueError):
-    """A file of ours can't be read or written; the message says which, where and what to do."""
+    """A file of ours can't be read or written; the message says which, where and what to do.
+
+    `repair`: what to do where that is for whoever keeps the file only; `fault`: the message without it.
+    """
+
+    def __init__(self, fault: str, repair: str = "") -> None:
+        super().__init__(f"{fault}; {repair}" if repair else fault)
+        self.fault = fault
+        self.repair = repair
 
 
 class Corrupt(CheckpointError):

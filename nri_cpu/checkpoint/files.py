@@ -63,7 +63,7 @@ def open_regular(path: str | Path) -> int:
         refuse_read(path, error)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise CheckpointUnreadable(f"{path} is no regular file; remove it")
+        raise CheckpointUnreadable(f"{path} is no regular file", "remove it")
     return opened
 
 
@@ -78,7 +78,7 @@ def read_opened(opened: int, path: str | Path, limit: int = MAX_FILE_BYTES) -> b
     except OSError as error:
         refuse_read(path, error)
     if not left:
-        raise Corrupt(f"{path} is larger than {limit} bytes, which no file of ours is; remove it")
+        raise Corrupt(f"{path} is larger than {limit} bytes, which no file of ours is", "remove it")
     return b"".join(parts)
 
 

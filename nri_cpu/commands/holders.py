@@ -13,8 +13,8 @@ from nri_cpu.command import UsageError
 
 
 def named_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint that --checkpoint names. Raises UsageError when there is none, CheckpointError with `why`'s words
-    when it can't be read."""
+    """The checkpoint that --checkpoint names. Raises UsageError when there is none, or a directory, a FIFO or
+    a device; CheckpointError with `why`'s words when it can't be read."""
     try:
         return read_checkpoint(path)[0]
     except CheckpointMissing:
@@ -46,6 +46,4 @@ def why(error: CheckpointError) -> str:
     """The error, and for an ordinary user that he can't help it. Who only looks has no business removing anything."""
     if isinstance(error.__cause__, PermissionError):
         return f"{error}; only root may read it"
-    text = str(error)
-    said = text.removesuffix("; remove it")
-    return text if said == text else f"{said}; check the path"
+    return f"{error.fault}; check the path" if error.repair else str(error)

@@ -47,7 +47,11 @@ def read_topology(
         sysfs = Sysfs(root, overlay)
         oddities = Oddities()
         listed = sysfs.text(f"{CPUS}/online")
-        topology = _read(sysfs, root, oddities)
+        try:
+            topology = _read(sysfs, root, oddities)
+        except TopologyError:
+            tell(oddities.sentences())  # they may be why
+            raise
         if sysfs.ended:
             oddities.note("more files than those of any machine, the rest is passed over: {}", f"{root / 'sys'}")
             break

@@ -68,6 +68,28 @@ def test_a_machine_without_cpus_is_exit_code_1(topology: Drawer, tmp_path: Path)
     assert "tells of no CPU" in done.err
 
 
+@pytest.mark.parametrize("arguments", [(), ("-v",)])
+def test_a_map_is_drawn_also_where_hints_can_not_be_written(topology: Drawer, arguments: tuple[str, ...]) -> None:
+    expected = topology().out
+    (topology.host / "sys/devices/system/cpu/isolated").write_text("nonsense\n")
+    called = f'exec "$0" -m nri_cpu topology --config {topology.config} {" ".join(arguments)} 2>/dev/full'
+    environment = {**os.environ, "HOST_ROOT": str(topology.host)}
+
+    def shell(text: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["sh", "-c", text, sys.executable],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    assert shell(called) == (0, expected)
+    assert shell(f"{called} --checkpoint /nowhere") == (2, "")
+
+
 def test_a_fault_of_ours_is_one_line(topology: Drawer, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KeyError("x")

@@ -130,6 +130,15 @@ def test_no_cpu_at_all_is_an_error_that_names_file_and_way_out(tmp_path: Path) -
         read_topology(tmp_path)
 
 
+def test_what_is_odd_is_told_also_of_a_machine_without_cpus(tmp_path: Path) -> None:
+    (tmp_path / CPU).mkdir(parents=True)
+    (tmp_path / CPU / "online").write_text("nonsense\n")
+    told: list[str] = []
+    with pytest.raises(TopologyError, match="tells of no CPU"):
+        read_topology(tmp_path, tell=told.extend)
+    assert told == ["not a list of CPUs, and passed over: online"]
+
+
 def test_an_offline_cpu_keeps_its_node(tmp_path: Path) -> None:
     assert read_topology(write_sysfs(tmp_path, t2())).offline_nodes == {}
     offline = machine(sockets=2, cores=4, threads=2, offline=[13])
