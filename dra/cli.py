@@ -1,5 +1,5 @@
 """The dra-cpu command: arguments, which command they call, and exit codes (0 done, 1 failed, 2 wrong usage or
-configuration; Ctrl-C ends it by its signal). The commands are imported when they are called."""
+configuration; Ctrl-C ends commands other than run by its signal). The commands are imported when they are called."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def _allocate_arguments(parser: Parser) -> None:
     add("--align-l3", action=switch, default=None, help="as few L3 caches as possible (the default)")
     add("--explain", action="store_true", help="also say how good the choice is, and what would fit")
     add("-o", "--output", choices=("text", "json"), help="form of the one answer (text)")
-    add("--report", type=path_argument, metavar="FILE", help="a gatherinfo file: its machine, less what claims have")
-    add("--checkpoint", type=file_argument, metavar="FILE", help="prepared claims, whose CPUs are not free")
+    add("--report", type=path_argument, metavar="FILE", help="a gatherinfo file: its machine, less its claims' CPUs")
+    add("--checkpoint", type=file_argument, metavar="FILE", help="prepared claims, whose CPUs aren't free either")
     add_config_argument(parser)
     _machine_arguments(parser)
 

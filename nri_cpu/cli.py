@@ -1,5 +1,5 @@
 """The nri-cpu command: arguments, which command they call, and exit codes (0 done, 1 failed, 2 wrong usage or
-configuration; Ctrl-C ends it by its signal). The commands are imported when they are called."""
+configuration; Ctrl-C ends commands other than run by its signal). The commands are imported when they are called."""
 
 from __future__ import annotations
 
