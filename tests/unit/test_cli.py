@@ -74,7 +74,7 @@ def test_ctrl_c_ends_a_command_by_its_signal_and_without_a_word(module: str) -> 
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-@pytest.mark.parametrize(("module", "arguments"), [("nri_cpu", ["topology"]), ("dra", ["slices"])])
+@pytest.mark.parametrize(("module", "arguments"), [("nri_cpu", ["topology"]), ("dra", ["allocate", "--cpus", "1"])])
 def test_paths_of_others_do_nothing_to_a_terminal(module: str, arguments: list[str]) -> None:
     called = [sys.executable, "-m", module, *arguments]
     env = {**os.environ, "HOST_ROOT": "/tmp/\x1b[31m\nnri-cpu: forged"}

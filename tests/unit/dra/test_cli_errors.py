@@ -192,7 +192,7 @@ def test_the_node_is_called_like_its_host(companion: Companion, host_name: str) 
     assert node_name("--config", str(config), "--hostname-override", "") == "from-file"
 
 
-def test_an_empty_kubeconfig_is_none() -> None:
+def test_an_empty_kubeconfig_is_none(host_name: str) -> None:
     assert run.settings_of(cli._parser().parse_args(["run", "--kubeconfig", ""]), {}).kubeconfig is None
 
 

@@ -139,7 +139,7 @@ def test_a_file_that_is_damaged_is_a_note(dra_cpu: DraCpu, state: Path, name: st
 
 def test_an_ordinary_user_gets_the_machine_and_reads_what_is_missing(dra_cpu: DraCpu, state: Path) -> None:
     out_of_reach(state.parent)
-    arguments = ("-m", "dra", "gatherinfo", "--stdout", "--checkpoint", str(state))
+    arguments = ("-m", "dra", "gatherinfo", "--stdout", "--hostname-override", "node-1", "--checkpoint", str(state))
     done = as_ordinary_user(*arguments, host=dra_cpu.host)
     state.parent.chmod(0o700)
     assert done.returncode == 0

@@ -157,7 +157,7 @@ def test_an_ordinary_user_needs_no_cluster(dra_cpu: DraCpu) -> None:
 
 def test_a_reader_that_stops_is_no_traceback(dra_cpu: DraCpu, tmp_path: Path) -> None:
     host = write_sysfs(tmp_path / "wide", machine(cores=128, threads=2))
-    command = f"{sys.executable} -m dra slices --cpu-device-mode individual | head -n 1"
+    command = f"{sys.executable} -m dra slices {' '.join(NODE)} --cpu-device-mode individual | head -n 1"
     done = subprocess.run(
         command, shell=True, env={"HOST_ROOT": str(host), "PATH": "/usr/bin:/bin"}, capture_output=True, check=True
     )
