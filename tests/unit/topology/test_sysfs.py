@@ -96,6 +96,17 @@ def test_minus_one_is_a_legal_value(tmp_path: Path) -> None:
     assert set(topology.sockets) == {0}
 
 
+@pytest.mark.fault("A27")
+def test_other_negative_numbers_are_no_ids_either(tmp_path: Path) -> None:
+    write_sysfs(tmp_path, t1())
+    for cpu in range(16):
+        for name in ("die_id", "cluster_id", "physical_package_id", "core_id"):
+            (tmp_path / CPU / f"cpu{cpu}/topology/{name}").write_text("-7\n")
+    cpus = read_topology(tmp_path).cpus.values()
+    assert {(cpu.socket, cpu.die, cpu.cluster) for cpu in cpus} == {(0, -1, -1)}
+    assert all(cpu.core >= 0 for cpu in cpus)
+
+
 def test_a_kernel_with_masks_only_is_read(tmp_path: Path) -> None:
     write_sysfs(tmp_path, t1b())
     for path in list(tmp_path.rglob("shared_cpu_list")) + list(tmp_path.rglob("cpulist")):
