@@ -25,15 +25,14 @@ Anchors, tags and nesting have no use in a flat file and are refused, and with t
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nri_cpu.cpuset import MAX_CPUS, CPUSet, CPUSetError, quote
+from nri_cpu.regular import NotRegularError, read_regular
 
 # All keys together need less than 1 KiB; the rest is for comments.
 MAX_CONFIG_BYTES = 64 << 10
@@ -74,7 +73,9 @@ class ConfigError(ValueError):
 def load(path: Path) -> Config:
     """The configuration in the file at `path`; raises ConfigError, also when there is no such file."""
     try:
-        raw = _bytes_of(path)
+        raw = read_regular(path, MAX_CONFIG_BYTES)
+    except (NotRegularError, IsADirectoryError):
+        raise ConfigError([f"{path}: is no regular file; name one"]) from None
     except OSError as error:
         raise ConfigError([f"{path}: can't be read: {error.strerror}; check the path and its mode"]) from error
     if len(raw) > MAX_CONFIG_BYTES:
@@ -85,17 +86,6 @@ def load(path: Path) -> Config:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError([f"{path}:{line}: is not UTF-8: {error.reason}"]) from None
     return parse(text, str(path))
-
-
-def _bytes_of(path: Path) -> bytes:
-    """The file, or a byte more of it than it may have. Raises OSError, and ConfigError for what is no file."""
-    # O_NONBLOCK: opening a FIFO must not hang the start.
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
-        os.close(opened)
-        raise ConfigError([f"{path}: is no regular file; name one"])
-    with os.fdopen(opened, "rb") as file:
-        return file.read(MAX_CONFIG_BYTES + 1)
 
 
 def parse(text: str, source: str) -> Config:

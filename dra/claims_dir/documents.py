@@ -6,12 +6,11 @@ Anybody's file may lie in the directory, so that of YAML only the plain is read:
 from __future__ import annotations
 
 import json
-import os
-import stat
 from pathlib import Path
 
 from dra.claims import ClaimError
 from nri_cpu import plain_yaml
+from nri_cpu.regular import NotRegularError, read_regular
 
 # A claim has some 3 KiB, and etcd takes no object above 1.5 MiB; the file is read for each call of the kubelet.
 FILE_LIMIT = 1 << 20
@@ -27,11 +26,9 @@ def documents(path: Path) -> list[object]:
 
 def _text(path: Path) -> str:
     try:
-        # O_NONBLOCK: opening a FIFO that someone put there must not hang a call.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ClaimError("is no regular file")
-            raw = file.read(FILE_LIMIT + 1)
+        raw = read_regular(path, FILE_LIMIT)
+    except NotRegularError:
+        raise ClaimError("is no regular file") from None
     except OSError as error:
         raise ClaimError(f"can't be read: {error.strerror}") from error
     if len(raw) > FILE_LIMIT:

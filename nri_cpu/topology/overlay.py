@@ -8,14 +8,13 @@ text that is written there, but whole numbers, true, false and null need quotes.
 
 from __future__ import annotations
 
-import os
 import posixpath
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nri_cpu.cpuset import quote
+from nri_cpu.regular import NotRegularError, read_regular
 from nri_cpu.topology.errors import TopologyError
 
 # Bytes. 512 CPUs with all files that are read have 0.6 MiB.
@@ -66,11 +65,9 @@ class Overlay:
 def load_overlay(path: Path) -> Overlay:
     """The overlay in the file at `path`. Raises TopologyError that names the file, and the key or the line."""
     try:
-        # O_NONBLOCK: opening a FIFO must not hang the start.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise TopologyError(f"sysfs overlay {path}: is no regular file; name one")
-            raw = file.read(MAX_OVERLAY_BYTES + 1)
+        raw = read_regular(path, MAX_OVERLAY_BYTES)
+    except NotRegularError:
+        raise TopologyError(f"sysfs overlay {path}: is no regular file; name one") from None
     except OSError as error:
         raise TopologyError(f"sysfs overlay {path}: can't be read: {error.strerror}; check the path") from error
     if len(raw) > MAX_OVERLAY_BYTES:
