@@ -137,6 +137,11 @@ def add_log_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
 
 
+def host_root(env: Mapping[str, str]) -> Path:
+    """HOST_ROOT: the folder below which the machine's /sys and /proc are read."""
+    return Path(env.get("HOST_ROOT") or "/")
+
+
 def configuration(path: Path | None) -> Config:
     """The file at `path`, else the default one, else nothing.
 

@@ -21,7 +21,16 @@ from nri_cpu import plain_yaml
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
 from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
-from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT, UsageError, configuration, emit, reserved_cpus, tell
+from nri_cpu.command import (
+    CDI_DIRECTORY,
+    CHECKPOINT,
+    UsageError,
+    configuration,
+    emit,
+    host_root,
+    reserved_cpus,
+    tell,
+)
 from nri_cpu.commands.holders import owners_beside, why
 from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
@@ -34,7 +43,7 @@ _NAMES = 100
 
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     """Writes or prints the report; 0. Raises UsageError, CommandError or OutputError."""
-    gathering = _Gathering(options, Path(env.get("HOST_ROOT") or "/"))
+    gathering = _Gathering(options, host_root(env))
     try:
         text = plain_yaml.dump(gathering.report())
     finally:  # where there is no report they may say why

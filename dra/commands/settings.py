@@ -10,7 +10,7 @@ from pathlib import Path
 from dra.allocation import OptionsError
 from dra.commands.errors import CommandError
 from dra.cpu_config import CpuConfig, node_default
-from nri_cpu.command import UsageError, configuration, reserved_cpus
+from nri_cpu.command import UsageError, configuration, host_root, reserved_cpus
 from nri_cpu.commands.machine import read_for_people
 from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
@@ -32,7 +32,7 @@ def machine_settings(options: argparse.Namespace, env: Mapping[str, str]) -> Mac
     """Raises UsageError."""
     config = configuration(options.config)
     return MachineSettings(
-        host=Path(env.get("HOST_ROOT") or "/"),
+        host=host_root(env),
         overlay=overlay_of(options.sysfs_overlay, config),
         reserved=reserved_cpus(options.reserved_cpus, config),
         config=config,

@@ -17,7 +17,7 @@ from loguru import logger
 from nri_cpu.bystander import Bystander
 from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.watch import DirectoryWatch
-from nri_cpu.command import UsageError, configuration, reserved_cpus
+from nri_cpu.command import UsageError, configuration, host_root, reserved_cpus
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.node_files import Files, Places
 from nri_cpu.nri.endpoint import Endpoint, InheritedFd, SocketPath
@@ -53,7 +53,7 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
 def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
     """Raises UsageError."""
     config = configuration(options.config)
-    places = Places(host=Path(env.get("HOST_ROOT") or "/")).configured(config)
+    places = Places(host=host_root(env)).configured(config)
     if options.checkpoint:
         places = replace(places, checkpoint=options.checkpoint)
     reserved = reserved_cpus(options.reserved_cpus, config)

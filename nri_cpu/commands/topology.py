@@ -31,7 +31,7 @@ from pathlib import Path
 from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.checkpoint.model import ClaimRecord, Owner
-from nri_cpu.command import CHECKPOINT, UsageError, configuration, emit, tell
+from nri_cpu.command import CHECKPOINT, UsageError, configuration, emit, host_root, tell
 from nri_cpu.commands.holders import named_checkpoint, owners_beside, why
 from nri_cpu.commands.machine import read_for_people
 from nri_cpu.commands.overlay import overlay_of
@@ -72,7 +72,7 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     """Draws or prints; 0. What is not known of claims is told on stderr. Raises UsageError, TopologyError or
     OutputError."""
     config = _config(options)
-    host = Path(env.get("HOST_ROOT") or "/")
+    host = host_root(env)
     overlay = overlay_of(options.sysfs_overlay, config)
     topology = read_for_people("nri-cpu", host, overlay, verbose=options.verbose)
     users = _users(options.checkpoint, config, host)
