@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dra.allocation import cores
 from dra.allocation.choose import allocate
 from dra.allocation.distributed import distributed_quality
 from dra.allocation.errors import AllocationError
@@ -48,7 +49,7 @@ def explain_outcome(
     """The reasons for what `allocate` has answered to this request: CPUs, or the refusal that it raised."""
     machine = machine_of(topology)
     known = free & topology.online
-    whole = CPUSet.from_mask(sum(core for core in machine.cores if not core & ~known.mask))
+    whole = CPUSet.from_mask(cores.cpus_of(machine.shapes, cores.whole(machine.shapes, known.mask)))
     if isinstance(outcome, AllocationError):
         return Explanation(count, known, whole, error=str(outcome), would_fit=outcome.would_fit)
     return Explanation(count, known, whole, outcome, _quality(machine, known.mask, outcome.mask, options))

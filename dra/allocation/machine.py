@@ -132,16 +132,13 @@ def _cut(parts: Sequence[int], borders: Sequence[int]) -> tuple[int, ...]:
 
 def _cores(cores: Iterable[CPUSet], kinds: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """The cores, cut at the borders of all these kinds of objects."""
-    places: dict[int, tuple[int, ...]] = {}
-    for objects in kinds:
-        for number, mask in enumerate(objects):
-            for cpu in CPUSet.from_mask(mask):
-                places[cpu] = (*places.get(cpu, ()), number)
+    owners_of = [owners(objects) for objects in kinds]
     found: list[int] = []
     for core in cores:
         parts: dict[tuple[int, ...], int] = {}
         for cpu in core:
-            parts[places[cpu]] = parts.get(places[cpu], 0) | 1 << cpu
+            place = tuple([owner[cpu] for owner in owners_of])
+            parts[place] = parts.get(place, 0) | 1 << cpu
         found += parts.values()
     return tuple(sorted(found, key=lowest_bit))
 
