@@ -70,7 +70,7 @@ def report_of(
             "topology": {
                 "numCPUs": len(topology.online),
                 "numCores": len(topology.cores),
-                "numUncoreCache": len({cpu.l3 for cpu in topology.cpus.values()} - {None}),
+                "numUncoreCache": len(topology.l3_caches),
                 "numSockets": len(topology.sockets),
                 "numNUMANodes": len(topology.nodes),
                 "smtEnabled": topology.smt_enabled,

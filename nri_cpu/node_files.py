@@ -17,7 +17,7 @@ from nri_cpu.checkpoint.boot import boot_id
 from nri_cpu.checkpoint.cdi import read_specs
 from nri_cpu.checkpoint.codec import owners_to_bytes
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing
-from nri_cpu.checkpoint.files import ensure_directory, read_owners
+from nri_cpu.checkpoint.files import OWNERS, ensure_directory, read_owners
 from nri_cpu.checkpoint.files import replace as replace_file
 from nri_cpu.checkpoint.follow import CheckpointFile
 from nri_cpu.checkpoint.locks import RUNNING, SYNCHRONIZED, FileLock
@@ -68,7 +68,7 @@ class Files:
         self.checkpoint = CheckpointFile(places.checkpoint)
         self.running = FileLock(places.running_lock)
         self.synchronized = FileLock(places.checkpoint.with_name(SYNCHRONIZED))
-        self._owners = places.checkpoint.with_name("owners.json")
+        self._owners = places.checkpoint.with_name(OWNERS)
         self._boot_id = boot_id(places.host)
         self._online_path = os.fspath(places.host / ONLINE[1:])
         self._online_is_fixed = overlay is not None and ONLINE in overlay.files

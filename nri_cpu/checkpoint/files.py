@@ -26,6 +26,9 @@ from nri_cpu.checkpoint.errors import (
 )
 from nri_cpu.checkpoint.model import Checkpoint, Owners
 
+# The owners' file, beside the checkpoint.
+OWNERS = "owners.json"
+
 _T = TypeVar("_T")
 _CHUNK = 1 << 16
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")

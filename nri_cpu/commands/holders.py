@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nri_cpu.checkpoint.boot import boot_id
 from nri_cpu.checkpoint.errors import CheckpointError, CheckpointMissing, CheckpointUnreadable
-from nri_cpu.checkpoint.files import read_checkpoint, read_owners
+from nri_cpu.checkpoint.files import OWNERS, read_checkpoint, read_owners
 from nri_cpu.checkpoint.model import Checkpoint, Owner
 from nri_cpu.command import UsageError
 
@@ -32,7 +32,7 @@ def owners_beside(checkpoint: Path, host: Path) -> Mapping[str, Owner]:
 
     `host`: HOST_ROOT, whose boot it must be of. Raises CheckpointError.
     """
-    path = checkpoint.with_name("owners.json")
+    path = checkpoint.with_name(OWNERS)
     try:
         owners, boot = read_owners(path)
     except CheckpointMissing:

@@ -175,7 +175,7 @@ def _lettered(claims: tuple[ClaimRecord, ...]) -> Iterator[tuple[ClaimRecord, st
 
 def _said(topology: Topology, numbers: bool, barred: bool) -> Iterator[str]:
     """What is on the map, in words. `barred`: there are bars between L3 caches."""
-    caches = len({cpu.l3 for cpu in topology.cpus.values()} - {None})
+    caches = len(topology.l3_caches)
     parts = [
         _counted(len(topology.sockets), "socket"),
         _counted(len(topology.nodes), "NUMA node"),

@@ -126,6 +126,11 @@ class Topology:
         """Whether any core has more than one online thread."""
         return any(len(core) > 1 for core in self.cores)
 
+    @property
+    def l3_caches(self) -> frozenset[int]:
+        """The numbers of the L3 caches; an L3 group without a cache is none of them."""
+        return frozenset(cpu.l3 for cpu in self.cpus.values() if cpu.l3 is not None)
+
 
 def _grouped(cpus: Iterable[Cpu], key: Callable[[Cpu], _Key]) -> dict[_Key, CPUSet]:
     groups: dict[_Key, list[int]] = {}
