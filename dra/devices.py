@@ -11,6 +11,7 @@ from nri_cpu.topology.model import Topology
 
 DRIVER = "dra.cpu"
 CAPACITY = "dra.cpu/cpu"
+NUM_CPUS = "dra.cpu/numCPUs"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 
 # Values of all attributes of one device, a list counting each of its own (the API's ResourceSlice validation).
@@ -134,7 +135,7 @@ def grouped_devices(
             name=name,
             cpus=cpus & allocatable,
             attributes={
-                f"{DRIVER}/numCPUs": len(cpus & allocatable),
+                NUM_CPUS: len(cpus & allocatable),
                 f"{DRIVER}/smtEnabled": smt,
                 **attributes,
             },
