@@ -18,6 +18,8 @@
     exposePCIeRoots   whether devices name the PCIe roots near them
     publishNodeAllocatableResourceMapping
                       whether the scheduler takes claims off the node's allocatable CPUs (KEP-5517)
+    kubeletCPUManagerConflict
+                      refuse | warn: what becomes of a start beside the kubelet's static CPU manager
 
 YAML's own readings of a value are not used: `08`, `off`, `1_2` and `10:30` mean what is written (fault A34).
 Anchors, tags and nesting have no use in a flat file and are refused, and with them everything that can explode.
@@ -60,6 +62,7 @@ class Config:
     align_l3: bool | None = None
     expose_pcie_roots: bool | None = None
     publish_node_allocatable_resource_mapping: bool | None = None
+    kubelet_cpu_manager_conflict: str | None = None
 
 
 class ConfigError(ValueError):
@@ -346,6 +349,7 @@ _KEYS: dict[str, tuple[str, Callable[[_Scalar], object]]] = {
     "alignL3": ("align_l3", _switch),
     "exposePCIeRoots": ("expose_pcie_roots", _switch),
     "publishNodeAllocatableResourceMapping": ("publish_node_allocatable_resource_mapping", _switch),
+    "kubeletCPUManagerConflict": ("kubelet_cpu_manager_conflict", _one_of("refuse", "warn")),
 }
 
 

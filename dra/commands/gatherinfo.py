@@ -151,6 +151,7 @@ def _config_said(config: Config, devices: DeviceSettings, reserved: CPUSet, chec
         "checkpoint": checkpoint,
         "cdiDir": config.cdi_dir or CDI_DIRECTORY,
         "requirePlugin": config.require_plugin is not False,
+        "kubeletCPUManagerConflict": config.kubelet_cpu_manager_conflict or "refuse",
     }
     return {key: str(value) if isinstance(value, Path) else value for key, value in said.items() if value is not None}
 

@@ -25,6 +25,7 @@ fullPhysicalCores: true
 alignL3: false
 exposePCIeRoots: true
 publishNodeAllocatableResourceMapping: true
+kubeletCPUManagerConflict: warn
 """
 
 KEYS = [line.partition(":")[0] for line in WHOLE.splitlines()[1:]]

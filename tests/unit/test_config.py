@@ -38,6 +38,7 @@ def test_every_key_is_read() -> None:
         align_l3=False,
         expose_pcie_roots=True,
         publish_node_allocatable_resource_mapping=True,
+        kubelet_cpu_manager_conflict="warn",
     )
 
 

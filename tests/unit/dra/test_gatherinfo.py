@@ -85,6 +85,7 @@ def test_the_configuration_is_what_counts(dra_cpu: DraCpu) -> None:
         "checkpoint": "/nowhere/checkpoint.json",
         "cdiDir": "/var/run/cdi",
         "requirePlugin": True,
+        "kubeletCPUManagerConflict": "refuse",
     }
 
 

@@ -1,0 +1,126 @@
+"""Follows the machine while dra-cpu runs: CPUs that go off line and come back change the node (features.md D9, B11).
+
+The kernel makes no events of it for files of /sys that we could wait for, and one small file a second costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loguru import logger
+
+from dra.prepare.choice import Node
+from nri_cpu.cpuset import CPUSet
+from nri_cpu.topology import Topology, TopologyError
+
+# How long a CPU may be gone before it is noticed. Prepare looks for itself.
+INTERVAL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The machine at one look: the node, and the CPUs that were on line.
+
+    They may differ while the machine can't be read: the node is then that of before.
+    """
+
+    node: Node
+    online: CPUSet
+
+
+class NodeWatch:
+    """The node as it is now; any number of threads may ask.
+
+    `read`: the machine, or TopologyError; `node_of`: the node on it, as it is configured; `online`: the CPUs on line,
+    or TopologyError; `changed`: called in the watch's own thread, one call after the other, when the CPUs on line are
+    others, and after each `told`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Topology],
+        node_of: Callable[[Topology], Node],
+        online: Callable[[], CPUSet],
+        changed: Callable[[], None],
+        interval: float = INTERVAL,
+    ) -> None:
+        """Looks at the machine for the first time: raises TopologyError, or what `node_of` raises."""
+        self._read = read
+        self._node_of = node_of
+        self._online = online
+        self._changed = changed
+        self._interval = interval
+        listed = online()  # before the machine: what changes in between is seen at the next look
+        self._seen = Seen(node_of(read()), listed)
+        self._behind = False  # the machine could not be read since it changed
+        self._problem = ""
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._follow, name="node-watch", daemon=True)
+
+    @property
+    def seen(self) -> Seen:
+        """Node and CPUs on line of one moment."""
+        return self._seen
+
+    @property
+    def node(self) -> Node:
+        return self._seen.node
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when `changed` isn't called any more."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread.ident:
+            self._thread.join()
+
+    def told(self) -> None:
+        """Something else that `changed` looks at is new; returns at once."""
+        self._wake.set()
+
+    def look(self) -> bool:
+        """Looks at the machine once; whether node or CPUs on line are others than before. What can't be read leaves
+        all as it was, is logged once, and is read again at the next look."""
+        before = self._seen
+        try:
+            listed = self._online()
+            if listed == before.online and not self._behind:
+                return False
+            self._behind = True
+            # The health of claims needs no more than the list, which the machine may not fit yet.
+            self._seen = Seen(before.node, listed)
+            self._seen = Seen(self._node_of(self._read()), listed)
+        except TopologyError as error:
+            self._complain(str(error))
+        except Exception as error:  # a machine that we did not think of must not end dra-cpu, which serves with the old
+            self._complain(f"{type(error).__name__}: {error}, a fault of dra-cpu itself")
+        else:
+            self._behind = False
+            self._problem = ""
+            self._say(before.node, self._seen.node)
+        return self._seen != before
+
+    def _follow(self) -> None:
+        while True:
+            told = self._wake.wait(self._interval)
+            self._wake.clear()
+            if self._stopped:
+                return
+            if self.look() or told:
+                self._changed()
+
+    def _complain(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            logger.warning("the machine can't be read again: {}. Devices stay as they are", problem)
+
+    def _say(self, before: Node, now: Node) -> None:
+        logger.info(
+            "CPUs on line are {} now, before {}: {} devices, before {}",
+            *(now.topology.online, before.topology.online, len(now.devices), len(before.devices)),
+        )
