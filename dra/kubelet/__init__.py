@@ -1,1 +1,2 @@
-"""What the kubelet talks to: the DRA service (service) on its socket (server). dra_pb2 is generated from proto/dra."""
+"""What the kubelet talks to, at our sockets (sockets, server): who we are (registration), the DRA service (service),
+the health of devices (health_service). calls: messages in and out; the modules *_pb2 are generated from proto/dra."""

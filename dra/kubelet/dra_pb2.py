@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ra/kubelet/dra.proto\x12\x1ek8s.io.kubelet.pkg.apis.dra.v1\"5\n\x05\x43laim\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"T\n\x1bNodePrepareResourcesRequest\x12\x35\n\x06\x63laims\x18\x01 \x03(\x0b\x32%.k8s.io.kubelet.pkg.apis.dra.v1.Claim\"\xe4\x01\n\x1cNodePrepareResourcesResponse\x12X\n\x06\x63laims\x18\x01 \x03(\x0b\x32H.k8s.io.kubelet.pkg.apis.dra.v1.NodePrepareResourcesResponse.ClaimsEntry\x1aj\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12J\n\x05value\x18\x02 \x01(\x0b\x32;.k8s.io.kubelet.pkg.apis.dra.v1.NodePrepareResourceResponse:\x02\x38\x01\"e\n\x1bNodePrepareResourceResponse\x12\x37\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32&.k8s.io.kubelet.pkg.apis.dra.v1.Device\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"\x83\x01\n\x06\x44\x65vice\x12\x15\n\rrequest_names\x18\x01 \x03(\t\x12\x11\n\tpool_name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63\x64i_device_ids\x18\x04 \x03(\t\x12\x15\n\x08share_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_share_id\"V\n\x1dNodeUnprepareResourcesRequest\x12\x35\n\x06\x63laims\x18\x01 \x03(\x0b\x32%.k8s.io.kubelet.pkg.apis.dra.v1.Claim\"\xea\x01\n\x1eNodeUnprepareResourcesResponse\x12Z\n\x06\x63laims\x18\x01 \x03(\x0b\x32J.k8s.io.kubelet.pkg.apis.dra.v1.NodeUnprepareResourcesResponse.ClaimsEntry\x1al\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12L\n\x05value\x18\x02 \x01(\x0b\x32=.k8s.io.kubelet.pkg.apis.dra.v1.NodeUnprepareResourceResponse:\x02\x38\x01\".\n\x1dNodeUnprepareResourceResponse\x12\r\n\x05\x65rror\x18\x01 \x01(\t2\xb9\x02\n\tDRAPlugin\x12\x91\x01\n\x14NodePrepareResources\x12;.k8s.io.kubelet.pkg.apis.dra.v1.NodePrepareResourcesRequest\x1a<.k8s.io.kubelet.pkg.apis.dra.v1.NodePrepareResourcesResponse\x12\x97\x01\n\x16NodeUnprepareResources\x12=.k8s.io.kubelet.pkg.apis.dra.v1.NodeUnprepareResourcesRequest\x1a>.k8s.io.kubelet.pkg.apis.dra.v1.NodeUnprepareResourcesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ra/kubelet/dra.proto\x12\x0b\x64ra_cpu.dra\"5\n\x05\x43laim\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"A\n\x1bNodePrepareResourcesRequest\x12\"\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x12.dra_cpu.dra.Claim\"\xbe\x01\n\x1cNodePrepareResourcesResponse\x12\x45\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x35.dra_cpu.dra.NodePrepareResourcesResponse.ClaimsEntry\x1aW\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x37\n\x05value\x18\x02 \x01(\x0b\x32(.dra_cpu.dra.NodePrepareResourceResponse:\x02\x38\x01\"R\n\x1bNodePrepareResourceResponse\x12$\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x13.dra_cpu.dra.Device\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"\x83\x01\n\x06\x44\x65vice\x12\x15\n\rrequest_names\x18\x01 \x03(\t\x12\x11\n\tpool_name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63\x64i_device_ids\x18\x04 \x03(\t\x12\x15\n\x08share_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_share_id\"C\n\x1dNodeUnprepareResourcesRequest\x12\"\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x12.dra_cpu.dra.Claim\"\xc4\x01\n\x1eNodeUnprepareResourcesResponse\x12G\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x37.dra_cpu.dra.NodeUnprepareResourcesResponse.ClaimsEntry\x1aY\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x39\n\x05value\x18\x02 \x01(\x0b\x32*.dra_cpu.dra.NodeUnprepareResourceResponse:\x02\x38\x01\".\n\x1dNodeUnprepareResourceResponse\x12\r\n\x05\x65rror\x18\x01 \x01(\t2\xeb\x01\n\tDRAPlugin\x12k\n\x14NodePrepareResources\x12(.dra_cpu.dra.NodePrepareResourcesRequest\x1a).dra_cpu.dra.NodePrepareResourcesResponse\x12q\n\x16NodeUnprepareResources\x12*.dra_cpu.dra.NodeUnprepareResourcesRequest\x1a+.dra_cpu.dra.NodeUnprepareResourcesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,26 +35,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODEPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_options = b'8\001'
   _globals['_NODEUNPREPARERESOURCESRESPONSE_CLAIMSENTRY']._loaded_options = None
   _globals['_NODEUNPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_options = b'8\001'
-  _globals['_CLAIM']._serialized_start=57
-  _globals['_CLAIM']._serialized_end=110
-  _globals['_NODEPREPARERESOURCESREQUEST']._serialized_start=112
-  _globals['_NODEPREPARERESOURCESREQUEST']._serialized_end=196
-  _globals['_NODEPREPARERESOURCESRESPONSE']._serialized_start=199
-  _globals['_NODEPREPARERESOURCESRESPONSE']._serialized_end=427
-  _globals['_NODEPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_start=321
-  _globals['_NODEPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_end=427
-  _globals['_NODEPREPARERESOURCERESPONSE']._serialized_start=429
-  _globals['_NODEPREPARERESOURCERESPONSE']._serialized_end=530
-  _globals['_DEVICE']._serialized_start=533
-  _globals['_DEVICE']._serialized_end=664
-  _globals['_NODEUNPREPARERESOURCESREQUEST']._serialized_start=666
-  _globals['_NODEUNPREPARERESOURCESREQUEST']._serialized_end=752
-  _globals['_NODEUNPREPARERESOURCESRESPONSE']._serialized_start=755
-  _globals['_NODEUNPREPARERESOURCESRESPONSE']._serialized_end=989
-  _globals['_NODEUNPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_start=881
-  _globals['_NODEUNPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_end=989
-  _globals['_NODEUNPREPARERESOURCERESPONSE']._serialized_start=991
-  _globals['_NODEUNPREPARERESOURCERESPONSE']._serialized_end=1037
-  _globals['_DRAPLUGIN']._serialized_start=1040
-  _globals['_DRAPLUGIN']._serialized_end=1353
+  _globals['_CLAIM']._serialized_start=38
+  _globals['_CLAIM']._serialized_end=91
+  _globals['_NODEPREPARERESOURCESREQUEST']._serialized_start=93
+  _globals['_NODEPREPARERESOURCESREQUEST']._serialized_end=158
+  _globals['_NODEPREPARERESOURCESRESPONSE']._serialized_start=161
+  _globals['_NODEPREPARERESOURCESRESPONSE']._serialized_end=351
+  _globals['_NODEPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_start=264
+  _globals['_NODEPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_end=351
+  _globals['_NODEPREPARERESOURCERESPONSE']._serialized_start=353
+  _globals['_NODEPREPARERESOURCERESPONSE']._serialized_end=435
+  _globals['_DEVICE']._serialized_start=438
+  _globals['_DEVICE']._serialized_end=569
+  _globals['_NODEUNPREPARERESOURCESREQUEST']._serialized_start=571
+  _globals['_NODEUNPREPARERESOURCESREQUEST']._serialized_end=638
+  _globals['_NODEUNPREPARERESOURCESRESPONSE']._serialized_start=641
+  _globals['_NODEUNPREPARERESOURCESRESPONSE']._serialized_end=837
+  _globals['_NODEUNPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_start=748
+  _globals['_NODEUNPREPARERESOURCESRESPONSE_CLAIMSENTRY']._serialized_end=837
+  _globals['_NODEUNPREPARERESOURCERESPONSE']._serialized_start=839
+  _globals['_NODEUNPREPARERESOURCERESPONSE']._serialized_end=885
+  _globals['_DRAPLUGIN']._serialized_start=888
+  _globals['_DRAPLUGIN']._serialized_end=1123
 # @@protoc_insertion_point(module_scope)

@@ -13,8 +13,8 @@ import grpc
 
 # sockaddr_un.sun_path has 108 bytes with its NUL (unix(7)).
 SOCKET_PATH_LIMIT = 107
-# Calls that wait for the API server; threads are made when they are needed.
-_WORKERS = 32
+# Calls that wait for the API server, and streams of health; threads are made when they are needed.
+_WORKERS = 40
 # What calls under way may still take when the server stops.
 _GRACE = 10.0
 
@@ -24,21 +24,24 @@ class ServerError(Exception):
 
 
 class UnixServer:
-    """A gRPC server at `path`, whose directory is made if need be (mode 0750, as the kubelet makes its own)."""
+    """A gRPC server at `path`, whose directory is made if need be (mode 0750, as the kubelet makes its own).
 
-    def __init__(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
+    `workers`: how many calls are answered at once; further ones wait.
+    """
+
+    def __init__(self, path: Path, handlers: list[grpc.GenericRpcHandler], workers: int = _WORKERS) -> None:
         """Raises ServerError for a path that no socket can have."""
         check_length(path)
         self._path = path
         # No options: the kubelet keeps one idle connection for ever, and must not be cut off (fault K8).
-        self._server = grpc.server(ThreadPoolExecutor(_WORKERS, thread_name_prefix="kubelet"), handlers)
+        self._server = grpc.server(ThreadPoolExecutor(workers, thread_name_prefix="kubelet"), handlers)
         self._bound: tuple[int, int] | None = None
 
     def start(self) -> None:
         """Serve; the socket takes calls when this returns. Raises ServerError."""
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            if _is_stale(self._path):
+            if is_stale(self._path):
                 self._path.unlink(missing_ok=True)
         except OSError as error:
             raise ServerError(f"the socket {self._path} can't be made: {error.strerror}") from error
@@ -77,10 +80,10 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def refuse_served(path: Path) -> None:
     """Raises ServerError when another process serves the socket at `path`, or when it is none; changes nothing."""
-    _is_stale(path)
+    is_stale(path)
 
 
-def _is_stale(path: Path) -> bool:
+def is_stale(path: Path) -> bool:
     """Whether a socket is at `path` that nobody serves; raises as `refuse_served`."""
     try:
         mode = path.lstat().st_mode

@@ -1,4 +1,4 @@
-"""The kubelet's DRA service, version v1: its messages to calls of the preparer and back (KEP-4381, proto/dra).
+"""The kubelet's DRA service, versions v1 and v1beta1: its messages to calls of the preparer and back (KEP-4381).
 
 Threads, not asyncio: everything a call does blocks (API read, flock, fsync), and the preparer serialises what must be.
 A call never fails whole: each claim of the request has exactly one entry in the answer, with devices or an error.
@@ -7,18 +7,28 @@ A call never fails whole: each claim of the request has exactly one entry in the
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
 
 import grpc
 
 from dra.claims import ClaimRef
 from dra.kubelet import dra_pb2 as pb
+from dra.kubelet.calls import method
 from dra.prepare.preparer import PreparedDevice, Preparer
 
-SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+# By the names that the kubelet is told (dra-protocol 1.3): for kubelets from 1.34, and for older ones.
+SERVICES = {
+    "v1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
+    "v1beta1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
+}
 # How long the kubelet waits for an answer, and what of it is kept for the way back.
 KUBELET_TIMEOUT = 45.0
 _MARGIN = 1.0
+# Bytes that all errors of an answer have together. gRPC clients take 4 MiB if they are not told otherwise, and what is
+# prepared is named in far less than the other half.
+_ERRORS = 2 << 20
+# One error keeps so much in any case.
+_LEAST_ERROR = 16
 
 
 class DRAService:
@@ -30,49 +40,69 @@ class DRAService:
     def prepare(
         self, request: pb.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> pb.NodePrepareResourcesResponse:
-        outcomes = self._preparer.prepare([_ref(claim) for claim in request.claims], _deadline(context))
+        outcomes = self._preparer.prepare(_refs(request.claims), _deadline(context))
         response = pb.NodePrepareResourcesResponse()
         for uid, outcome in outcomes.items():
             answer = response.claims[uid]  # makes the entry, also an empty one
             if isinstance(outcome, str):
-                answer.error = outcome
+                answer.error = _cut(outcome, len(outcomes))
             else:
                 answer.devices.extend(map(_device, outcome))
+        return response
+
+    def prepare_v1beta1(
+        self, request: pb.NodePrepareResourcesRequest, context: grpc.ServicerContext
+    ) -> pb.NodePrepareResourcesResponse:
+        """The older version, whose devices have no share ID."""
+        response = self.prepare(request, context)
+        for answer in response.claims.values():
+            for device in answer.devices:
+                device.ClearField("share_id")
         return response
 
     def unprepare(
         self, request: pb.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
     ) -> pb.NodeUnprepareResourcesResponse:
-        outcomes = self._preparer.unprepare([_ref(claim) for claim in request.claims], _deadline(context))
+        outcomes = self._preparer.unprepare(_refs(request.claims), _deadline(context))
         response = pb.NodeUnprepareResourcesResponse()
         for uid, error in outcomes.items():
-            response.claims[uid].error = error
+            response.claims[uid].error = _cut(error, len(outcomes))
         return response
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The service as gRPC wants it. By hand: generated code would tie us to one version of its generator."""
-        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                self.prepare,
-                request_deserializer=pb.NodePrepareResourcesRequest.FromString,
-                response_serializer=pb.NodePrepareResourcesResponse.SerializeToString,
-            ),
-            "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
-                self.unprepare,
-                request_deserializer=pb.NodeUnprepareResourcesRequest.FromString,
-                response_serializer=pb.NodeUnprepareResourcesResponse.SerializeToString,
-            ),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
+        """Version v1 alone."""
+        return self.handlers()[0]
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Both versions as gRPC wants them."""
+        unprepare = method(pb.NodeUnprepareResourcesRequest, self.unprepare)
+        prepares = {"v1.DRAPlugin": self.prepare, "v1beta1.DRAPlugin": self.prepare_v1beta1}
+        return [
+            grpc.method_handlers_generic_handler(
+                SERVICES[version],
+                {
+                    "NodePrepareResources": method(pb.NodePrepareResourcesRequest, prepare),
+                    "NodeUnprepareResources": unprepare,
+                },
+            )
+            for version, prepare in prepares.items()
+        ]
 
 
-def _ref(claim: pb.Claim) -> ClaimRef:
-    return ClaimRef(claim.uid, claim.namespace, claim.name)
+def _refs(claims: Iterable[pb.Claim]) -> list[ClaimRef]:
+    return [ClaimRef(claim.uid, claim.namespace, claim.name) for claim in claims]
 
 
 def _deadline(context: grpc.ServicerContext) -> float:
     # A caller without a time limit has one of centuries.
     return time.monotonic() + min(context.time_remaining(), KUBELET_TIMEOUT) - _MARGIN
+
+
+def _cut(error: str, claims: int) -> str:
+    """The part of an error for which there is room beside those of all the other claims: too long an answer would fail
+    the call whole."""
+    room = max(_ERRORS // claims, _LEAST_ERROR)
+    return error.encode()[:room].decode(errors="ignore")
 
 
 def _device(device: PreparedDevice) -> pb.Device:
