@@ -18,6 +18,8 @@ from nri_cpu.checkpoint.model import is_uid
 from nri_cpu.cpuset import MAX_CPUS
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+# RFC 1123 subdomains, whose parts may be longer than labels (apimachinery, IsDNS1123Subdomain).
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _REQUEST = re.compile(rf"{_LABEL}(?:/{_LABEL})?")
 
 # Names of Kubernetes objects have no more characters (RFC 1123 subdomains).
@@ -98,7 +100,8 @@ class OpaqueConfig:
 class Claim:
     """An allocated claim. `results`: those of this driver, in order; `pod_uids`: the pods it is reserved for.
 
-    `configs`: in their order, classes before the claim; later ones count more.
+    `configs`: in their order, classes before the claim; later ones count more. `pod_claim_name`: what its pod calls a
+    claim that was made from a template.
     """
 
     uid: str
@@ -107,6 +110,7 @@ class Claim:
     results: tuple[Result, ...]
     pod_uids: tuple[str, ...] = ()
     configs: tuple[OpaqueConfig, ...] = ()
+    pod_claim_name: str | None = None
 
 
 def parse_claim(manifest: object, uid: str) -> Claim:
@@ -134,7 +138,15 @@ def parse_claim(manifest: object, uid: str) -> Claim:
         result = _object(entry, f"{path}[{at}]")
         if _text(result.get("driver"), f"{path}[{at}].driver") == DRIVER:
             results.append(_result(result, f"{path}[{at}]"))
-    return Claim(uid, namespace, name, tuple(results), _pod_uids(status), _configs(devices))
+    return Claim(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        results=tuple(results),
+        pod_uids=_pod_uids(status),
+        configs=_configs(devices),
+        pod_claim_name=_pod_claim_name(metadata),
+    )
 
 
 def parse_quantity(value: object) -> Fraction:
@@ -240,6 +252,14 @@ def _pod_uids(status: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(uid for uid in pods if isinstance(uid, str) and is_uid(uid))
 
 
+def _pod_claim_name(metadata: Mapping[str, object]) -> str | None:
+    """What the claim's pod calls it (KEP-5304). It becomes part of a path; what no pod can have says nothing: whoever
+    may write annotations must not be able to stop a claim."""
+    annotations = _object(_given(metadata.get("annotations")), "metadata.annotations")
+    name = annotations.get("resource.kubernetes.io/pod-claim-name")
+    return name if isinstance(name, str) and re.fullmatch(_LABEL, name) else None
+
+
 def _given(value: object) -> object:
     """An optional object: JSON null and absence are the empty one."""
     return {} if value is None else value
@@ -266,9 +286,10 @@ def _text(value: object, path: str) -> str:
 
 
 def _name(metadata: Mapping[str, object], field: str) -> str:
-    """A name that can stand in the checkpoint, which refuses what can't be shown, and with it all other claims."""
+    """A name that can stand in the checkpoint, which refuses what can't be shown, and with it all other claims; it is
+    part of a path as well."""
     name = _text(metadata.get(field), f"metadata.{field}")
-    if not name.isprintable() or len(name) > NAME_LIMIT:
+    if len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
         raise ClaimError(f"metadata.{field} {name[:60]!r} is no name of a Kubernetes object")
     return name
 

@@ -148,6 +148,19 @@ def grouped_devices(
     )
 
 
+def attribute_to_json(value: AttributeValue) -> dict[str, object]:
+    """The value as the API has it, in slices and in metadata of devices (DeviceAttribute)."""
+    match value:
+        case bool():  # an int too, so first
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case str():
+            return {"string": value}
+        case _:
+            return {"strings": list(value)}
+
+
 def by_name(devices: Iterable[Device]) -> Mapping[str, Device]:
     return {device.name: device for device in devices}
 

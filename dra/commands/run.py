@@ -16,6 +16,7 @@ from dra.claims import ClaimError, ClaimSource
 from dra.commands.errors import CommandError
 from dra.commands.node import DeviceSettings, device_settings, node_of
 from dra.commands.settings import MachineSettings, machine_settings, topology_of
+from dra.metadata_files import MetadataDirectory
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
 from dra.prepare.preparer import Preparer
@@ -95,15 +96,19 @@ def run(settings: Settings, wait: Callable[[], None]) -> None:
     host, overlay = settings.machine.host, settings.machine.overlay
     cdi = CdiDirectory(settings.cdi_directory)
     boot = boot_id(host)
-    ledger = Ledger(settings.checkpoint, cdi, recover(settings.checkpoint, cdi, node, boot), boot)
+    metadata = MetadataDirectory(
+        settings.socket.with_name("dra-device-metadata"), settings.cdi_directory, node.attributes
+    )
+    state = recover(settings.checkpoint, cdi, metadata, node, boot)
+    ledger = Ledger(settings.checkpoint, cdi, metadata, state, boot, changed=lambda: None)
     preparer = Preparer(
-        node,
+        lambda: node,
         source,
         ledger,
         synchronized=settings.checkpoint.with_name(SYNCHRONIZED) if settings.require_plugin else None,
         online=lambda: read_online(host, overlay),
     )
-    server = UnixServer(settings.socket, [DRAService(preparer).handler()])
+    server = UnixServer(settings.socket, DRAService(preparer).handlers())
     try:
         server.start()
     except ServerError as error:

@@ -11,6 +11,7 @@ from dra.claims import Claim, ClaimError, ConfigSource, Result
 from dra.cpu_config import CpuConfig, CpuConfigError, merge, parse_cpu_config
 from dra.devices import (
     CAPACITY,
+    AttributeValue,
     Device,
     DeviceMode,
     GroupBy,
@@ -81,6 +82,11 @@ class Node:
         """Whether the CPUs are still in the device of that name, whatever configuration it belongs to."""
         device = self.every.get(allocation.device)
         return device is not None and allocation.cpus <= device.cpus
+
+    def attributes(self, name: str) -> Mapping[str, AttributeValue]:
+        """The attributes of the device of that name, of whatever configuration; none when there is none."""
+        device = self.devices.get(name) or self.every.get(name)
+        return device.attributes if device else {}
 
     def warnings(self) -> tuple[str, ...]:
         """What is odd about the configuration on this machine and worth a line in the log (fault R16)."""

@@ -3,9 +3,10 @@
 A transaction takes all jobs that wait (group commit: concurrent calls share one fsync), under serialize.lock and on the
 checkpoint as it is on disk now:
 
-    1. each job decides on what the earlier ones left; an Unprepare removes its CDI spec here (fault A2)
+    1. each job decides on what the earlier ones left; an Unprepare removes its CDI spec and metadata here (fault A2)
     2. the checkpoint is written if anything changed; if that fails, none of its changes count
     3. specs of prepared claims are written; a claim whose spec fails is taken out of the checkpoint again (fault A1)
+    4. metadata of prepared claims is written; a claim does without what fails
 
 A kill between two steps leaves at worst a record without a spec, which the next start writes, as does the next Prepare.
 The lock is not held while claims are read (fault K4).
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from loguru import logger
 
 from dra.cdi import CdiDirectory
 from dra.claims import ClaimError
+from dra.metadata_files import MetadataDirectory
 from nri_cpu.checkpoint.cdi import spec_bytes
 from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.errors import CheckpointError, Corrupt, TooNew
@@ -45,13 +47,14 @@ class Job:
     """One claim's part in a transaction; `decide` None means Unprepare.
 
     Outcome: `error`, or `record`: what the claim is prepared with, or was before it was unprepared (None: unknown).
-    `spec`: the content of a prepared claim's CDI spec.
+    `spec`: the content of a prepared claim's CDI spec; `metadata`: the requests that have their metadata.
     """
 
     uid: str
     decide: Decide | None
     record: ClaimRecord | None = None
     spec: bytes = b""
+    metadata: tuple[str, ...] = ()
     error: Exception | None = None
     done: bool = False
 
@@ -59,12 +62,24 @@ class Job:
 class Ledger:
     """The writer of the checkpoint in this process; any number of threads may call `transact`.
 
-    `state`: what the file holds, as `dra.prepare.start` made it. `boot_id`: of this boot.
+    `state`: what the file holds, as `dra.prepare.start` made it. `boot_id`: of this boot. `changed`: called after each
+    transaction that changed claims, by the thread that ran it and with no lock held; the answer waits for it.
     """
 
-    def __init__(self, path: Path, cdi: CdiDirectory, state: Checkpoint, boot_id: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        cdi: CdiDirectory,
+        metadata: MetadataDirectory,
+        state: Checkpoint,
+        boot_id: str,
+        *,
+        changed: Callable[[], None],
+    ) -> None:
         self._path = path
         self._cdi = cdi
+        self._metadata = metadata
+        self._changed = changed
         self._reserved = state.reserved
         self._boot_id = boot_id
         self._file = CheckpointFile(path)
@@ -81,6 +96,7 @@ class Ledger:
         with self._turn:
             if all(job.done for job in jobs):
                 return  # an earlier turn took them along
+            before = self.claims
             with self._queue:
                 batch, self._waiting = self._waiting, []
             try:
@@ -92,6 +108,20 @@ class Ledger:
             finally:
                 for job in batch:
                     job.done = True
+            changed = self.claims is not before
+        if changed:
+            self._tell()
+
+    @property
+    def claims(self) -> Mapping[str, ClaimRecord]:
+        """The prepared claims by UID, as of the last transaction here."""
+        return self._state.claims
+
+    def _tell(self) -> None:
+        try:
+            self._changed()
+        except Exception:  # the claims are prepared all the same
+            logger.exception("claims have changed, and what follows from it failed")
 
     def close(self) -> None:
         self._file.close()
@@ -156,10 +186,19 @@ class Ledger:
                 claims[job.uid] = job.record
             else:
                 job.record = claims.get(job.uid)
-                self._cdi.remove(job.uid)
+                self._remove(job.uid, job.record)
                 claims.pop(job.uid, None)
         except Exception as error:
             job.error = error
+
+    def _remove(self, uid: str, record: ClaimRecord | None) -> None:
+        try:
+            self._cdi.remove(uid)
+            if record:
+                self._metadata.remove(record)
+        except CheckpointError:
+            self._restore([record])
+            raise
 
     def _write(self, state: Checkpoint) -> None:
         raw = checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id, self._state.claims)
@@ -172,12 +211,14 @@ class Ledger:
         self._state = state
 
     def _effect(self, job: Job) -> bool:
-        """Write the spec of a prepared claim; false, with the job's error set, when that fails."""
+        """Write the spec of a prepared claim; false, with the job's error set, when that fails. Then its metadata."""
         try:
             self._cdi.write(job.uid, job.spec)
         except CheckpointError as error:
             job.error = error
             return False
+        if job.record:
+            job.metadata = self._metadata.write(job.record)
         return True
 
     def _take_back(self, state: Checkpoint, uids: Sequence[str]) -> None:
@@ -189,14 +230,15 @@ class Ledger:
         except CheckpointError as error:
             logger.error("{}. The records of claims {} stay until they are prepared or unprepared", error, uids)
 
-    def _restore(self, records: Iterator[ClaimRecord | None]) -> None:
-        """After a failed write: claims that stay prepared get the specs back that went first."""
+    def _restore(self, records: Iterable[ClaimRecord | None]) -> None:
+        """After a failure: claims that stay prepared get back what went first."""
         for record in records:
             if record:
                 try:
                     self._cdi.write(record.uid, spec_bytes(record))
                 except CheckpointError as error:
                     logger.error("{}. Claim {} has no CDI spec until it is prepared again", error, record.uid)
+                self._metadata.write(record)
 
 
 @contextlib.contextmanager

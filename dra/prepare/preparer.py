@@ -1,9 +1,9 @@
 """Prepare and Unprepare of claims, as the kubelet asks for them: the life of a claim, up to the answer.
 
-Prepare: is nri-cpu there (fault B14)? -> read the claim -> check it -> choose CPUs -> checkpoint -> CDI spec -> answer.
-Unprepare: CDI spec -> checkpoint -> answer, from the UID alone (fault K5). Calls for one claim follow one another
-(fault K3), calls for different claims don't wait for each other's reads (fault K4). Each claim and decision is one line
-in the log.
+Prepare: is nri-cpu there (fault B14)? -> read the claim -> check it -> choose CPUs -> checkpoint -> CDI spec ->
+metadata -> answer. Unprepare: CDI spec and metadata -> checkpoint -> answer, from the UID alone (fault K5). Calls for
+one claim follow one another (fault K3), calls for different claims don't wait for each other's reads (fault K4). Each
+claim and decision is one line in the log.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pathlib import Path
 from loguru import logger
 
 from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, parse_claim, printable
+from dra.metadata import base_request, cdi_id
 from dra.prepare.choice import Node, choose, confirm
-from dra.prepare.ledger import Job, Ledger
+from dra.prepare.ledger import Decide, Job, Ledger
 from nri_cpu.checkpoint.cdi import claim_device_name, device_names, qualified
 from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.locks import held_by_other
@@ -35,7 +36,10 @@ _REASON_LIMIT = 900
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
-    """One device of a prepared claim, as the kubelet wants it; `cdi_ids`: its own, then the claim's."""
+    """One device of a prepared claim, as the kubelet wants it.
+
+    `cdi_ids`: its own, then the claim's, then, if it is the first of its request, that of the request's metadata.
+    """
 
     request: str
     pool: str
@@ -52,13 +56,13 @@ Refusal = str
 class Preparer:
     """Prepares and unprepares; any number of threads may call it.
 
-    `synchronized`: the lock that nri-cpu holds while it is in the runtime, None where that is not required.
-    `online`: the CPUs on line now, or TopologyError.
+    `node`: the machine as it is now; `online`: the CPUs on line now, or TopologyError. `synchronized`: the lock that
+    nri-cpu holds while it is in the runtime, None where that is not required.
     """
 
     def __init__(
         self,
-        node: Node,
+        node: Callable[[], Node],
         source: ClaimSource,
         ledger: Ledger,
         *,
@@ -80,8 +84,8 @@ class Preparer:
             with self._claims.held(by_uid, deadline):
                 self._require_plugin()
                 claims = self._read(by_uid.values(), deadline, outcomes)
-                online = self._online() if claims else EMPTY
-                jobs = [Job(claim.uid, self._decision(claim, online)) for claim in claims if claim.results]
+                node, online = self._node(), self._online() if claims else EMPTY
+                jobs = [Job(claim.uid, _decision(node, claim, online)) for claim in claims if claim.results]
                 self._ledger.transact(jobs)
         except Exception as error:
             return {uid: self._refused("prepare", ref, error) for uid, ref in by_uid.items()}
@@ -90,7 +94,7 @@ class Preparer:
             if job.error or not job.record:
                 outcomes[job.uid] = self._refused("prepare", by_uid[job.uid], job.error)
             else:
-                outcomes[job.uid] = _answer(job.record)
+                outcomes[job.uid] = _answer(job.record, job.metadata)
                 logger.info(
                     "claim {} is prepared: CPUs {} ({})", by_uid[job.uid], job.record.cpus, _devices(job.record)
                 )
@@ -137,26 +141,6 @@ class Preparer:
                 outcomes[ref.uid] = self._refused("prepare", ref, error)
         return claims
 
-    def _decision(self, claim: Claim, online: CPUSet) -> Callable[[Mapping[str, ClaimRecord]], ClaimRecord]:
-        def decide(claims: Mapping[str, ClaimRecord]) -> ClaimRecord:
-            if record := claims.get(claim.uid):
-                confirm(record, claim)
-                return record
-            choice = choose(self._node, claim, claims, online)
-            return ClaimRecord(
-                uid=claim.uid,
-                namespace=claim.namespace,
-                name=claim.name,
-                pod_uids=claim.pod_uids,
-                cpus=CPUSet.union(device.cpus for device in choice.devices),
-                preparation=secrets.token_hex(16),
-                prepared_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                devices=choice.devices,
-                options=choice.options,
-            )
-
-        return decide
-
     def _refused(self, what: str, ref: ClaimRef, error: Exception | None) -> Refusal:
         """The refusal as text that names the claim, told to the log; a fault of ours goes there with its traceback."""
         if isinstance(error, ClaimError | CheckpointError | TopologyError):
@@ -173,13 +157,40 @@ def _named(ref: ClaimRef) -> ClaimRef:
     return ref
 
 
-def _answer(record: ClaimRecord) -> Prepared:
+def _decision(node: Node, claim: Claim, online: CPUSet) -> Decide:
+    def decide(claims: Mapping[str, ClaimRecord]) -> ClaimRecord:
+        if record := claims.get(claim.uid):
+            confirm(record, claim)
+            return record
+        choice = choose(node, claim, claims, online)
+        return ClaimRecord(
+            uid=claim.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            pod_uids=claim.pod_uids,
+            cpus=CPUSet.union(device.cpus for device in choice.devices),
+            preparation=secrets.token_hex(16),
+            prepared_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            devices=choice.devices,
+            options=choice.options,
+            pod_claim_name=claim.pod_claim_name,
+        )
+
+    return decide
+
+
+def _answer(record: ClaimRecord, with_metadata: Iterable[str]) -> Prepared:
     whole = qualified(claim_device_name(record.uid))
-    return tuple(
+    to_come = set(with_metadata)
+    devices = []
+    for device, name in zip(record.devices, device_names(record), strict=True):
         # The kubelet reports health under a device's first ID.
-        PreparedDevice(device.request, device.pool, device.device, (qualified(name), whole), device.share_id)
-        for device, name in zip(record.devices, device_names(record), strict=True)
-    )
+        ids = [qualified(name), whole]
+        if (request := base_request(device.request)) in to_come:
+            to_come.remove(request)
+            ids.append(cdi_id(record.uid, request))
+        devices.append(PreparedDevice(device.request, device.pool, device.device, tuple(ids), device.share_id))
+    return tuple(devices)
 
 
 def _devices(record: ClaimRecord) -> str:

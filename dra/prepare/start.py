@@ -5,6 +5,7 @@
     first start after a boot       a record whose CPUs are no longer in its devices goes: Prepare chooses anew
     record without its spec        the spec is written (fault K1)
     spec without a record          the spec goes: it was about to be removed, or to be written (fault K12)
+    metadata                       as specs; a claim does without what can't be written
 
 A checkpoint that can't be read, or is of a newer version, ends the start: it is never taken for an empty one.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from loguru import logger
 
 from dra.cdi import CdiDirectory
+from dra.metadata_files import MetadataDirectory
 from dra.prepare.choice import Node
 from dra.prepare.ledger import exclusive
 from nri_cpu.checkpoint.cdi import spec_bytes
@@ -33,8 +35,8 @@ from nri_cpu.checkpoint.files import (
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 
 
-def recover(path: Path, cdi: CdiDirectory, node: Node, boot_id: str) -> Checkpoint:
-    """Bring the checkpoint at `path` and the CDI specs to agree; the checkpoint as it is on disk then.
+def recover(path: Path, cdi: CdiDirectory, metadata: MetadataDirectory, node: Node, boot_id: str) -> Checkpoint:
+    """Bring the checkpoint at `path`, CDI specs and metadata to agree; the checkpoint as it is on disk then.
 
     Raises CheckpointError or ClaimError when that can't be done.
     """
@@ -55,6 +57,7 @@ def recover(path: Path, cdi: CdiDirectory, node: Node, boot_id: str) -> Checkpoi
         if state != found or written_in != boot_id:
             write_durably(path, checkpoint_to_bytes(state, boot_id))
         _align(cdi, specs, state)
+        metadata.align(state.claims)
     for record in state.claims.values():
         if not record.cpus.isdisjoint(node.reserved):
             logger.warning(

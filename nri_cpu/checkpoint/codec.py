@@ -1,7 +1,8 @@
 """The data of the two files: model <-> JSON, with every rule that a file must keep checked in both directions.
 
     checkpoint   {"reservedCPUs", "claims": {uid: {"namespace", "name", "podUIDs": [], "cpus", "preparation",
-                  "preparedAt", "devices": [{"request", "pool", "device", "cpus", "shareID"}], "options": {}}}}
+                  "preparedAt", "devices": [{"request", "pool", "device", "cpus", "shareID"}], "options": {},
+                  "podClaimName"}}}
     owners       {"owners": {uid: {"preparation", "podUID", "podNamespace", "podName", "container", "containerID",
                   "cgroup"}}}
 
@@ -109,6 +110,7 @@ def record_to_data(record: ClaimRecord) -> dict[str, object]:
         "preparedAt": record.prepared_at,
         "devices": [_device_to_data(device) for device in record.devices],
         "options": record.options,
+        **({"podClaimName": record.pod_claim_name} if record.pod_claim_name is not None else {}),
     }
 
 
@@ -128,7 +130,20 @@ def record_from_data(uid: str, value: object, within: str = "claims.") -> ClaimR
         _device_from_data(item, f"{fields.place('devices')}[{at}]") for at, item in enumerate(fields.items("devices"))
     )
     options = fields.nested("options")
-    return ClaimRecord(uid, namespace, name, pod_uids, cpus, preparation, prepared_at, devices, options, fields.rest())
+    pod_claim_name = fields.optional_text("podClaimName")
+    return ClaimRecord(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        pod_uids=pod_uids,
+        cpus=cpus,
+        preparation=preparation,
+        prepared_at=prepared_at,
+        devices=devices,
+        options=options,
+        unknown=fields.rest(),
+        pod_claim_name=pod_claim_name,
+    )
 
 
 def refuse_overlap(records: Iterable[ClaimRecord]) -> None:

@@ -31,6 +31,8 @@ OWNERS = "owners.json"
 
 _T = TypeVar("_T")
 _CHUNK = 1 << 16
+# Of files of ours: preparations are in them.
+_MODE = 0o600
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 _WAY_OUT = {
     Corrupt: "its writer makes it anew when it starts",
@@ -109,18 +111,21 @@ def write_durably(path: Path, raw: bytes) -> None:
     _write(path, raw, durable=True)
 
 
-def replace(path: Path, raw: bytes) -> None:
-    """As `write_durably` without waiting for the disk: after a crash of the machine the file may be lost or empty."""
-    _write(path, raw, durable=False)
+def replace(path: Path, raw: bytes, mode: int = _MODE) -> None:
+    """As `write_durably` without waiting for the disk: after a crash of the machine the file may be lost or empty.
+
+    `mode`: the file's, whatever the umask.
+    """
+    _write(path, raw, durable=False, mode=mode)
 
 
-def _write(path: Path, raw: bytes, *, durable: bool) -> None:
+def _write(path: Path, raw: bytes, *, durable: bool, mode: int = _MODE) -> None:
     temporary = f".{path.name}.{os.urandom(8).hex()}.tmp"
     try:
         # Everything below is relative to this descriptor: the directory may be moved meanwhile.
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _fill(temporary, raw, directory, path.name, durable=durable)
+            _fill(temporary, raw, directory, path.name, durable=durable, mode=mode)
             if durable:
                 os.fsync(directory)
         finally:
@@ -131,10 +136,12 @@ def _write(path: Path, raw: bytes, *, durable: bool) -> None:
         ) from error
 
 
-def _fill(temporary: str, raw: bytes, directory: int, name: str, *, durable: bool) -> None:
-    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+def _fill(temporary: str, raw: bytes, directory: int, name: str, *, durable: bool, mode: int) -> None:
+    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE, dir_fd=directory)
     try:
         try:
+            if mode != _MODE:
+                os.fchmod(opened, mode)
             view = memoryview(raw)
             while view:
                 view = view[os.write(opened, view) :]

@@ -46,6 +46,7 @@ class ClaimRecord:
     prepared_at: when it was first prepared, RFC 3339 in UTC.
     pod_uids: information, not proof: the kubelet does not tell of later pods.
     options: JSON values that the choice of CPUs was made with.
+    pod_claim_name: what pods call a claim that was made from a template for one of them, None for any other.
     """
 
     uid: str
@@ -58,6 +59,7 @@ class ClaimRecord:
     devices: tuple[DeviceAllocation, ...]
     options: Mapping[str, object] = field(default_factory=dict)
     unknown: Mapping[str, object] = field(default_factory=dict, repr=False)
+    pod_claim_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

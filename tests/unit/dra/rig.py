@@ -11,6 +11,7 @@ from typing import Any
 from dra.cdi import CdiDirectory
 from dra.claims import ClaimError, ClaimRef
 from dra.devices import DeviceMode
+from dra.metadata_files import MetadataDirectory
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
 from dra.prepare.preparer import Preparer
@@ -57,7 +58,9 @@ class Rig:
     def __init__(self, directory: Path, topology: Topology | None = None, **configured: Any) -> None:
         self.checkpoint = directory / "state" / "checkpoint.json"
         self.cdi = CdiDirectory(directory / "cdi")
+        self.metadata = directory / "kubelet/plugins/dra.cpu/dra-device-metadata"
         self.claims = Claims()
+        self.changes = 0
         self.topology = topology or t1()
         self.online = self.topology.online
         self.start(**configured)
@@ -77,12 +80,20 @@ class Rig:
     ) -> None:
         """A start of dra-cpu: the first one, or the next after a stop or a crash; `configured` goes to Node.of."""
         self.node = Node.of(NODE, mode, self.topology, CPUSet.parse(reserved), min_shared, **configured)
-        state = recover(self.checkpoint, self.cdi, self.node, boot)
-        self.ledger = Ledger(self.checkpoint, self.cdi, state, boot)
+        metadata = MetadataDirectory(self.metadata, self.cdi.path, self.node.attributes)
+        state = recover(self.checkpoint, self.cdi, metadata, self.node, boot)
+        self.ledger = Ledger(self.checkpoint, self.cdi, metadata, state, boot, changed=self.count_change)
         synchronized = self.checkpoint.with_name("synchronized.lock") if require_plugin else None
         self.preparer = Preparer(
-            self.node, self.claims, self.ledger, synchronized=synchronized, online=online or (lambda: self.online)
+            lambda: self.node,
+            self.claims,
+            self.ledger,
+            synchronized=synchronized,
+            online=online or (lambda: self.online),
         )
+
+    def count_change(self) -> None:
+        self.changes += 1
 
     def claim(self, number: int = 1, *results: dict[str, Any], cpus: object = "2", pod: str | None = None) -> ClaimRef:
         """An allocated claim in the source; without results, one of `cpus` CPUs on NUMA node 0."""

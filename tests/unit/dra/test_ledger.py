@@ -37,7 +37,11 @@ def test_a_prepared_claim_is_on_disk_has_its_spec_and_its_answer(rig: Rig) -> No
             request="cpus",
             pool=NODE,
             device="cpudevnuma000",
-            cdi_ids=(f"dra.k8s.io/cpu=claim-{ref.uid}-cpudevnuma000", f"dra.k8s.io/cpu=claim-{ref.uid}"),
+            cdi_ids=(
+                f"dra.k8s.io/cpu=claim-{ref.uid}-cpudevnuma000",
+                f"dra.k8s.io/cpu=claim-{ref.uid}",
+                f"dra.cpu/metadata={ref.uid}_cpus",
+            ),
             share_id=uid(9),
         ),
     )
@@ -99,7 +103,8 @@ def another(rig: Rig) -> Rig:
     """A second dra-cpu on the same node, as there is during an upgrade."""
     second = Rig.__new__(Rig)
     second.checkpoint, second.cdi, second.claims = rig.checkpoint, rig.cdi, rig.claims
-    second.topology, second.online = rig.topology, rig.online
+    second.metadata, second.topology, second.online = rig.metadata, rig.topology, rig.online
+    second.changes = 0
     second.start()
     return second
 

@@ -78,7 +78,7 @@ def test_a_missing_checkpoint_is_made_from_the_specs(rig: Rig) -> None:
 @pytest.mark.fault("K1")
 def test_missing_and_damaged_specs_are_written_again(rig: Rig) -> None:
     before = rig.snapshot()
-    first, second = sorted(rig.cdi.path.iterdir())
+    first, second = (rig.spec(rig.claim(number)) for number in (1, 2))
     first.unlink()
     second.write_text("{}")
     rig.start()
