@@ -65,10 +65,10 @@ def observe(cluster: Cluster, node: KubeNode) -> Facts:
     """The facts of one node now; each source is read once, one after the other."""
     files = _files(node)
     online, cgroups = kernel_facts(node.box.run(_KERNEL).text)
-    pods = cluster.api.list("pods")
+    pods = cluster.api.list("Pod")
     claims = {
         (claim["metadata"]["namespace"], claim["metadata"]["name"]): claim
-        for claim in cluster.api.list("resourceclaims")
+        for claim in cluster.api.list("ResourceClaim")
     }
     wanted = claims_of_containers(pods, claims)
     with node.box.cri() as cri:
@@ -88,7 +88,7 @@ def observe(cluster: Cluster, node: KubeNode) -> Facts:
         containers=containers,
         allocated=dict(allocations(claims.values(), node.name)),
         kubelet=frozenset(kubelet_claims(files.get(_KUBELET, b""))),
-        offered=offered(cluster.api.list("resourceslices"), node.name),
+        offered=offered(cluster.api.list("ResourceSlice"), node.name),
         metadata=frozenset(metadata_claims(files)),
     )
 
