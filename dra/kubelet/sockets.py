@@ -7,6 +7,7 @@ names are those that the Go helper for DRA drivers gives its sockets.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from loguru import logger
 
 from dra.devices import DRIVER
-from dra.kubelet.server import ServerError, check_length, is_stale
+from dra.kubelet.server import SOCKET_PATH_LIMIT, ServerError, check_length, is_stale
 from nri_cpu.checkpoint.model import is_uid
 
 # Seconds for which a socket that takes no calls may belong to an instance that is about to listen.
@@ -39,10 +40,7 @@ def sockets(root: Path, pod_uid: str | None, driver: str = DRIVER) -> Sockets:
     """
     data, watched = root / "plugins" / driver, root / "plugins_registry"
     if pod_uid is None:
-        found = Sockets(data / "dra.sock", watched / f"{driver}-reg.sock")
-        check_length(found.dra)
-        check_length(found.registration)
-        return found
+        return Sockets(_first_fitting(data / "dra.sock"), _first_fitting(watched / f"{driver}-reg.sock"))
     if not is_uid(pod_uid):
         raise ServerError(f"{pod_uid!r} is no UID of a pod: give the downward API's metadata.uid")
     short = _hash(pod_uid, 8)
@@ -81,15 +79,13 @@ def _ours(own: Sockets, driver: str) -> Iterator[Path]:
 
 
 def _first_fitting(*paths: Path) -> Path:
-    """Raises ServerError for the last, which is the shortest, when none fits."""
-    for path in paths[:-1]:
-        try:
-            check_length(path)
-        except ServerError:
-            continue
-        return path
-    check_length(paths[-1])
-    return paths[-1]
+    """Raises ServerError for the shortest when none fits."""
+    for path in paths:
+        if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
+            return path
+    shortest = min(paths, key=lambda path: len(os.fsencode(path)))
+    check_length(shortest)
+    return shortest
 
 
 def _hash(text: str, size: int) -> str:
