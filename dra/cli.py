@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nri_cpu import __version__
+from nri_cpu.checkpoint.model import is_uid
 from nri_cpu.command import (
     CDI_DIRECTORY,
     OutputClosedError,
@@ -127,6 +128,12 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the kubelet's (%(default)s)",
     )
+    add(
+        "--pod-uid",
+        type=_pod_uid,
+        metavar="UID",
+        help="of the pod that this is: goes into the sockets' names, so that the next one can serve beside it",
+    )
     add("--cdi-dir", type=path_argument, metavar="DIR", help=f"where CDI specs go (default: {CDI_DIRECTORY})")
 
 
@@ -211,6 +218,15 @@ def _device_arguments(parser: argparse.ArgumentParser) -> None:
 def _path_or_none(text: str) -> Path | None:
     """Empty as in the configuration: not set."""
     return path_argument(text) if text else None
+
+
+def _pod_uid(text: str) -> str:
+    if not is_uid(text):
+        raise argparse.ArgumentTypeError(
+            f"{quote(text)} is no UID of a pod: give what the downward API has in metadata.uid, "
+            "or leave the argument out"
+        )
+    return text
 
 
 def _path_or_dash(text: str) -> str:

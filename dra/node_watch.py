@@ -34,8 +34,7 @@ class NodeWatch:
     """The node as it is now; any number of threads may ask.
 
     `read`: the machine, or TopologyError; `node_of`: the node on it, as it is configured; `online`: the CPUs on line,
-    or TopologyError; `changed`: called in the watch's own thread, one call after the other, when the CPUs on line are
-    others, and after each `told`.
+    or TopologyError.
     """
 
     def __init__(
@@ -43,14 +42,12 @@ class NodeWatch:
         read: Callable[[], Topology],
         node_of: Callable[[Topology], Node],
         online: Callable[[], CPUSet],
-        changed: Callable[[], None],
         interval: float = INTERVAL,
     ) -> None:
         """Looks at the machine for the first time: raises TopologyError, or what `node_of` raises."""
         self._read = read
         self._node_of = node_of
         self._online = online
-        self._changed = changed
         self._interval = interval
         listed = online()  # before the machine: what changes in between is seen at the next look
         self._seen = Seen(node_of(read()), listed)
@@ -58,7 +55,7 @@ class NodeWatch:
         self._problem = ""
         self._wake = threading.Event()
         self._stopped = False
-        self._thread = threading.Thread(target=self._follow, name="node-watch", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @property
     def seen(self) -> Seen:
@@ -69,14 +66,17 @@ class NodeWatch:
     def node(self) -> Node:
         return self._seen.node
 
-    def start(self) -> None:
+    def start(self, changed: Callable[[], None]) -> None:
+        """Calls `changed` in a thread of its own, one call after the other: when the CPUs on line are others, and after
+        each `told`, also one before this."""
+        self._thread = threading.Thread(target=self._follow, args=[changed], name="node-watch", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Returns when `changed` isn't called any more."""
         self._stopped = True
         self._wake.set()
-        if self._thread.ident:
+        if self._thread:
             self._thread.join()
 
     def told(self) -> None:
@@ -105,14 +105,14 @@ class NodeWatch:
             self._say(before.node, self._seen.node)
         return self._seen != before
 
-    def _follow(self) -> None:
+    def _follow(self, changed: Callable[[], None]) -> None:
         while True:
             told = self._wake.wait(self._interval)
             self._wake.clear()
             if self._stopped:
                 return
             if self.look() or told:
-                self._changed()
+                changed()
 
     def _complain(self, problem: str) -> None:
         if problem != self._problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from nri_cpu.commands.machine import read_for_people
 from nri_cpu.commands.overlay import overlay_of
 from nri_cpu.config import Config
 from nri_cpu.cpuset import CPUSet
-from nri_cpu.topology import Overlay, Topology, TopologyError, read_topology
+from nri_cpu.topology import Overlay, Topology, TopologyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,11 @@ def machine_settings(options: argparse.Namespace, env: Mapping[str, str]) -> Mac
     )
 
 
-def topology_of(settings: MachineSettings) -> Topology:
-    """The machine as it is now. Raises CommandError when there is none, UsageError for reserved CPUs it lacks."""
-    return _checked(settings, lambda: read_topology(settings.host, settings.overlay))
-
-
 def topology_for_people(settings: MachineSettings, *, verbose: bool) -> Topology:
-    """As `topology_of`; a line on stderr says when something is odd about the machine that -v would tell."""
-    return _checked(settings, lambda: read_for_people("dra-cpu", settings.host, settings.overlay, verbose=verbose))
-
-
-def _checked(settings: MachineSettings, read: Callable[[], Topology]) -> Topology:
+    """The machine as it is now; a line on stderr says when something is odd about it that -v would tell. Raises
+    CommandError when there is none, UsageError for reserved CPUs it lacks."""
     try:
-        topology = read()
+        topology = read_for_people("dra-cpu", settings.host, settings.overlay, verbose=verbose)
     except TopologyError as error:
         raise CommandError(str(error)) from error
     refuse_missing(settings.reserved, topology)

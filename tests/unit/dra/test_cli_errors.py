@@ -1,5 +1,6 @@
 """Promises of the dra-cpu command: whatever is wrong is one line with the way out, and the right exit code."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -92,7 +93,8 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
 def test_a_missing_kubernetes_client_is_one_line_with_the_way_out(
     companion: Companion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    monkeypatch.delitem(sys.modules, "dra.kube", raising=False)
+    for module in [name for name in sys.modules if re.fullmatch(r"dra\.kube(\..*)?", name)]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)  # importing it is a ModuleNotFoundError
     code, text = outcome(companion, capsys)
     assert code == 2

@@ -51,7 +51,7 @@ class Machine:
         self.happened()
 
     def watch(self, interval: float = 3600) -> NodeWatch:
-        return NodeWatch(self.read, self.node_of, self.online, self.changed, interval)
+        return NodeWatch(self.read, self.node_of, self.online, interval)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_list_that_the_machine_does_not_agree_with_is_no_reason_to_read_it_aga
     """`online` may name CPUs that have no directory, which the topology leaves out."""
     there = Machine(t1())
     listed = t1().online | CPUSet([99])
-    watch = NodeWatch(there.read, there.node_of, lambda: listed, there.changed)
+    watch = NodeWatch(there.read, there.node_of, lambda: listed)
     assert not any(watch.look() for _ in range(5))
     assert there.reads == 1
 
@@ -184,7 +184,7 @@ def test_a_list_that_the_machine_does_not_agree_with_is_no_reason_to_read_it_aga
 def test_a_change_between_the_list_and_the_machine_is_seen_at_the_next_look() -> None:
     there = Machine(offline([15]))
     lists = iter([t1().online, offline([15]).online, offline([15]).online])
-    watch = NodeWatch(there.read, there.node_of, lambda: next(lists), there.changed)
+    watch = NodeWatch(there.read, there.node_of, lambda: next(lists))
     assert watch.look()
     assert not watch.look()
     assert watch.seen.online == watch.node.topology.online
@@ -194,7 +194,7 @@ def test_a_change_between_the_list_and_the_machine_is_seen_at_the_next_look() ->
 def test_the_thread_notices_by_itself_and_calls_what_has_to_know() -> None:
     there = Machine(t1())
     watch = there.watch(interval=0.01)
-    watch.start()
+    watch.start(there.changed)
     there.topology = offline([3])
     wait_until("the change", lambda: there.changes)
     assert 3 not in watch.node.topology.online
@@ -219,7 +219,7 @@ def test_what_is_told_is_passed_on_at_once_and_calls_never_overlap() -> None:
 
     there.happened = happened
     watch = there.watch()
-    watch.start()
+    watch.start(there.changed)
     watch.told()
     assert first.wait(10)
     for _ in range(100):
@@ -238,7 +238,7 @@ def test_a_watch_that_was_never_started_can_be_stopped() -> None:
 def test_on_files_as_the_kernel_has_them(tmp_path: Path) -> None:
     host = write_sysfs(tmp_path, t1())
     there = Machine(t1())
-    watch = NodeWatch(lambda: read_topology(host), there.node_of, lambda: read_online(host), there.changed)
+    watch = NodeWatch(lambda: read_topology(host), there.node_of, lambda: read_online(host))
     (host / "sys/devices/system/cpu/online").write_text("0-14\n")
     (host / "sys/devices/system/cpu/cpu15/online").write_text("0\n")
     assert watch.look()

@@ -1,0 +1,197 @@
+"""dra-cpu run, put together: what serves the kubelet, what tells the API server, and what both are told.
+
+    main thread     waits for the end
+    dra.sock        Prepare, Unprepare, and the health of devices
+    registration    a socket and threads of its own, so that it answers whatever Prepare does (fault K6)
+    node-watch      CPUs on line; it also passes on that claims have changed
+
+Start: what is on disk, dra.sock, registration. Stop: registration, dra.sock; prepared claims, their files and the
+slices stay (fault A25). With claims from files there is no cluster: nobody to register with, and nowhere to publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from loguru import logger
+
+from dra.cdi import CdiDirectory
+from dra.claims import ClaimError, ClaimSource
+from dra.claims_dir import ClaimsDir
+from dra.commands.cpu_manager import check_cpu_manager
+from dra.commands.ending import Ending
+from dra.commands.errors import CommandError
+from dra.commands.node import node_of
+from dra.commands.run import Settings
+from dra.commands.settings import refuse_missing
+from dra.devices import AttributeValue
+from dra.health import health_of
+from dra.kubelet.health_service import HealthBoard
+from dra.kubelet.registration import WORKERS, Registration, RegistrationState
+from dra.kubelet.server import ServerError, UnixServer, refuse_served
+from dra.kubelet.service import DRAService
+from dra.kubelet.sockets import Sockets, remove_stale, sockets
+from dra.metadata_files import MetadataDirectory
+from dra.node_watch import NodeWatch
+from dra.prepare.choice import Node
+from dra.prepare.ledger import Ledger
+from dra.prepare.preparer import Preparer
+from dra.prepare.start import recover
+from nri_cpu import __version__
+from nri_cpu.checkpoint.boot import boot_id
+from nri_cpu.checkpoint.locks import SYNCHRONIZED
+from nri_cpu.command import UsageError
+from nri_cpu.topology import TopologyError, read_online, read_topology
+
+# Beside the DRA service's socket.
+METADATA = "dra-device-metadata"
+# When people are told that the kubelet has not called yet, in seconds (fault A32).
+_OVERDUE = 30.0
+
+
+def serve(settings: Settings, ending: Ending) -> None:
+    """Serve until the end comes. Raises UsageError, CommandError, CheckpointError or ClaimError."""
+    places = _sockets(settings)
+    check_cpu_manager(settings.kubelet_root, refuse=settings.refuse_cpu_manager)
+    watch = _watch(settings)
+    source = _source(settings)
+    try:
+        refuse_served(places.dra)  # before anything is written: it is the other one's state
+    except ServerError as error:
+        raise CommandError(str(error)) from error
+    ledger = _ledger(settings, places, watch)
+    told = _Told(watch, ledger, HealthBoard())
+    told.refresh()
+    with ExitStack() as ends:
+        ends.callback(ledger.close)
+        ends.callback(watch.stop)
+        watch.start(told.refresh)
+        _start(_dra_server(settings, places, source, told), ends)
+        ends.callback(told.board.close)  # the server waits for its streams
+        logger.info(
+            "serving the kubelet on {}, claims come from {}", places.dra, settings.claims_dir or "the API server"
+        )
+        registration = None if settings.claims_dir else _register(places, ends)
+        _wait(ending, registration)
+        logger.info("stopping when the calls under way have ended; a second signal ends it at once")
+    logger.info("stopped; prepared claims keep their CPUs")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Who is told what is true of machine and claims."""
+
+    watch: NodeWatch
+    ledger: Ledger
+    board: HealthBoard
+
+    def refresh(self) -> None:
+        """Tell what is true now; called by one thread at a time."""
+        seen, records = self.watch.seen, self.ledger.claims
+        self.board.set(health_of(seen.node, records, seen.online))
+
+
+def _sockets(settings: Settings) -> Sockets:
+    try:
+        return sockets(settings.kubelet_root, settings.pod_uid)
+    except ServerError as error:
+        raise UsageError(str(error)) from None
+
+
+def _watch(settings: Settings) -> NodeWatch:
+    """The node, as it is and as it will be; what people should know of it is logged."""
+    machine = settings.machine
+    try:
+        watch = NodeWatch(
+            lambda: read_topology(machine.host, machine.overlay),
+            lambda topology: node_of(machine, settings.devices, topology),
+            lambda: read_online(machine.host, machine.overlay),
+        )
+    except TopologyError as error:
+        raise CommandError(str(error)) from error
+    refuse_missing(machine.reserved, watch.node.topology)
+    _describe(watch.node)
+    for warning in (*settings.devices.warnings, *watch.node.warnings()):
+        logger.warning("{}", warning)
+    return watch
+
+
+def _describe(node: Node) -> None:
+    topology = node.topology
+    logger.info(
+        "node {}: CPUs {} in {} cores, {} L3 groups, {} NUMA nodes, {} sockets; reserved {}; {} {} devices",
+        *(node.pool, topology.online, len(topology.cores), len(topology.l3_groups), len(topology.nodes)),
+        *(len(topology.sockets), node.reserved or "none", len(node.devices), node.mode),
+    )
+
+
+def _source(settings: Settings) -> ClaimSource:
+    if settings.claims_dir:
+        try:
+            source = ClaimsDir(settings.claims_dir)
+        except ClaimError as error:
+            raise UsageError(str(error)) from None
+        for problem in source.read()[1]:
+            logger.warning("in {}: {}", settings.claims_dir, problem)
+        return source
+    try:
+        from dra.kube import ApiServer, CredentialsError
+    except ModuleNotFoundError as error:  # of its own or of the client's needs
+        raise UsageError(
+            f"claims come from the API server, but Python's package {error.name} is not there: install the "
+            "Kubernetes client (pip install kubernetes), or read claims from files with --claims-dir"
+        ) from None
+    try:
+        return ApiServer(settings.kubeconfig, f"dra-cpu/{__version__}")
+    except CredentialsError as error:
+        raise UsageError(str(error)) from None
+
+
+def _ledger(settings: Settings, places: Sockets, watch: NodeWatch) -> Ledger:
+    """The prepared claims, with all that is on disk brought to agree."""
+    cdi = CdiDirectory(settings.cdi_directory)
+
+    def attributes(device: str) -> Mapping[str, AttributeValue]:
+        return watch.node.attributes(device)  # of the node as it is then
+
+    metadata = MetadataDirectory(places.dra.with_name(METADATA), settings.cdi_directory, attributes)
+    boot = boot_id(settings.machine.host)
+    state = recover(settings.checkpoint, cdi, metadata, watch.node, boot)
+    return Ledger(settings.checkpoint, cdi, metadata, state, boot, changed=watch.told)
+
+
+def _dra_server(settings: Settings, places: Sockets, source: ClaimSource, told: _Told) -> UnixServer:
+    machine = settings.machine
+    preparer = Preparer(
+        lambda: told.watch.node,
+        source,
+        told.ledger,
+        synchronized=settings.checkpoint.with_name(SYNCHRONIZED) if settings.require_plugin else None,
+        online=lambda: read_online(machine.host, machine.overlay),
+    )
+    return UnixServer(places.dra, [*DRAService(preparer).handlers(), *told.board.handlers()])
+
+
+def _register(places: Sockets, ends: ExitStack) -> Registration:
+    registration = Registration(places.dra, places.registration.parent, lambda: None)
+    _start(UnixServer(places.registration, [registration.handler()], WORKERS), ends)
+    remove_stale(places)
+    return registration
+
+
+def _start(server: UnixServer, ends: ExitStack) -> None:
+    try:
+        server.start()
+    except ServerError as error:
+        raise CommandError(str(error)) from error
+    ends.callback(server.stop)
+
+
+def _wait(ending: Ending, registration: Registration | None) -> None:
+    if ending.wait(_OVERDUE):
+        return
+    if registration and registration.status.state is RegistrationState.WAITING:
+        logger.warning("{}", registration.overdue_message())
+    ending.wait()
