@@ -64,17 +64,21 @@ def content(record: ClaimRecord, request: str, attributes: Attributes) -> bytes:
 
     A request with alternatives is named in full, with the one that was allocated.
     """
+    newest, *others = _VERSIONS
     devices: dict[str, list[object]] = {}
     for device in record.devices:
         if base_request(device.request) == request:
             devices.setdefault(device.request, []).append(_device(device, attributes(device.device)))
     told = {
+        "kind": "DeviceMetadata",
+        "apiVersion": newest,
         "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid, "generation": 1},
         **({"podClaimName": record.pod_claim_name} if record.pod_claim_name else {}),
         "requests": [{"name": name, "devices": found} for name, found in devices.items()],
     }
-    lines = [json.dumps({"kind": "DeviceMetadata", "apiVersion": version, **told}) for version in _VERSIONS]
-    return "".join(f"{line}\n" for line in lines).encode()
+    line = json.dumps(told) + "\n"
+    # All versions have the same form. The first thing to have such a name is apiVersion.
+    return "".join([line, *(line.replace(newest, version, 1) for version in others)]).encode()
 
 
 def spec(record: ClaimRecord, request: str, host_path: str) -> bytes:

@@ -63,10 +63,12 @@ class MetadataDirectory:
 
     def _write(self, record: ClaimRecord, request: str) -> bool:
         try:
-            for directory in (self.path, self._cdi):
-                directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             for path, raw in self._files(record, request).items():
-                replace(path, raw, _MODE)
+                try:
+                    replace(path, raw, _MODE)
+                except CheckpointUnwritable:  # mostly since the directory is not there
+                    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                    replace(path, raw, _MODE)
         except (CheckpointError, OSError) as error:
             logger.error("claim {} has no metadata for request {}: {}", record.uid, request, error)
             return False

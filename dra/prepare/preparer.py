@@ -19,10 +19,11 @@ from pathlib import Path
 
 from loguru import logger
 
-from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, parse_claim, printable
+from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, printable
 from dra.metadata import base_request, cdi_id
 from dra.prepare.choice import Node, choose, confirm
 from dra.prepare.ledger import Decide, Job, Ledger
+from dra.prepare.reads import ClaimReads
 from nri_cpu.checkpoint.cdi import claim_device_name, device_names, qualified
 from nri_cpu.checkpoint.errors import CheckpointError
 from nri_cpu.checkpoint.locks import held_by_other
@@ -70,7 +71,7 @@ class Preparer:
         online: Callable[[], CPUSet],
     ) -> None:
         self._node = node
-        self._source = source
+        self._reads = ClaimReads(source)
         self._ledger = ledger
         self._synchronized = synchronized
         self._online = online
@@ -83,7 +84,7 @@ class Preparer:
         try:
             with self._claims.held(by_uid, deadline):
                 self._require_plugin()
-                claims = self._read(by_uid.values(), deadline, outcomes)
+                claims = self._read(by_uid, deadline, outcomes)
                 node, online = self._node(), self._online() if claims else EMPTY
                 jobs = [Job(claim.uid, _decision(node, claim, online)) for claim in claims if claim.results]
                 self._ledger.transact(jobs)
@@ -130,15 +131,16 @@ class Preparer:
                 "run unpinned: start nri-cpu, or set requirePlugin: false"
             )
 
-    def _read(self, refs: Iterable[ClaimRef], deadline: float, outcomes: dict[str, Prepared | Refusal]) -> list[Claim]:
+    def _read(
+        self, refs: Mapping[str, ClaimRef], deadline: float, outcomes: dict[str, Prepared | Refusal]
+    ) -> list[Claim]:
         """The claims that could be read; the others get their refusal in `outcomes`."""
-        read = self._source.reader(deadline)
         claims = []
-        for ref in refs:
-            try:
-                claims.append(parse_claim(read(_named(ref)), ref.uid))
-            except Exception as error:
-                outcomes[ref.uid] = self._refused("prepare", ref, error)
+        for uid, found in self._reads.read(tuple(refs.values()), deadline).items():
+            if isinstance(found, Exception):
+                outcomes[uid] = self._refused("prepare", refs[uid], found)
+            else:
+                claims.append(found)
         return claims
 
     def _refused(self, what: str, ref: ClaimRef, error: Exception | None) -> Refusal:
@@ -149,12 +151,6 @@ class Preparer:
             return f"claim {ref}: {reason}"
         logger.opt(exception=error).error("claim {} is not {}d: an error of dra-cpu itself", ref, what)
         return f"claim {ref}: dra-cpu failed, its log says where: {type(error).__name__}"
-
-
-def _named(ref: ClaimRef) -> ClaimRef:
-    if not (ref.uid and ref.namespace and ref.name):
-        raise ClaimError("the request does not name a claim: UID, namespace and name are needed")
-    return ref
 
 
 def _decision(node: Node, claim: Claim, online: CPUSet) -> Decide:
