@@ -10,7 +10,7 @@ import pytest
 from loguru import logger
 
 from dra import cli
-from dra.commands import run
+from dra.commands import run, serve
 from nri_cpu import command
 from tests.unit.dra.companion import Companion
 
@@ -172,7 +172,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_only_with_v(
     def fail(*arguments: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(run, "run", fail)
+    monkeypatch.setattr(serve, "serve", fail)
     expected = "dra-cpu: KeyError: 'x'; a fault of dra-cpu itself, -v shows where"
     assert outcome(companion, capsys) == (1, expected)
     assert cli.main(companion.arguments("-v")) == 1
