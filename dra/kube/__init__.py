@@ -1,0 +1,47 @@
+"""The API server: claims are read from it, slices are published to it. Nothing else imports the Kubernetes client.
+
+kubeconfig, credentials   how it is reached, in a pod or with a kubeconfig; files are read again when they change
+connection, client        HTTP, with one time limit for all of a request
+answers                   statuses and objects: errors with the server's words, paths of what is missing
+claims, slices            the two uses
+
+Objects stay the JSON that came, since typed models cost memory and lose unknown fields.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dra.kube.claims import ClaimReader
+from dra.kube.client import Client
+from dra.kube.credentials import Credentials, CredentialsError, service_account
+from dra.kube.kubeconfig import from_kubeconfig
+from dra.kube.slices import NodeSlices
+
+__all__ = ["ApiServer", "CredentialsError"]
+
+
+class ApiServer(ClaimReader):
+    """The API server as a source of claims (ClaimSource) and a place for slices; for several threads at once.
+
+    `kubeconfig`: a file, or None for the service account of the pod. Raises CredentialsError.
+    """
+
+    def __init__(self, kubeconfig: Path | None, user_agent: str) -> None:
+        super().__init__(Client(_credentials(kubeconfig), user_agent))
+
+    def slices(self, node_name: str) -> NodeSlices:
+        """This driver's slices on one node: a SliceApi."""
+        return NodeSlices(self.client, node_name)
+
+
+def _credentials(kubeconfig: Path | None) -> Credentials:
+    if kubeconfig is not None:
+        return from_kubeconfig(kubeconfig)
+    try:
+        return service_account()
+    except CredentialsError as error:
+        raise CredentialsError(
+            f"no credentials for the API server: {error}. Outside a pod name a file with --kubeconfig, "
+            "or read claims from files with --claims-dir"
+        ) from error

@@ -1,0 +1,174 @@
+"""HTTP requests to one API server, over connections that are kept, and the answers to them.
+
+On the standard library's client, without the layers that others put on it: a claim is read in a third of the time, and
+imports take half the memory. Nothing is repeated, but a read whose kept connection the server had closed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+import time
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from dra.kube.connection import Connection
+from dra.kube.credentials import Credentials, CredentialsError, TlsContexts
+
+# etcd takes no object above 1.5 MiB, and a node has few slices.
+RESPONSE_LIMIT = 8 << 20
+# The API server closes what nobody used for 90 s (IdleTimeout of its HTTP server).
+_KEEP_SECONDS = 60.0
+_KEEP = 32
+_CHUNK = 1 << 16
+
+
+class TransportError(Exception):
+    """No answer, or no whole one; the message is the reason in one line."""
+
+
+class _ClosedEarlyError(TransportError):
+    """The connection ended before the first byte of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`retry_after`: what the header of this name says, None without."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class Client:
+    """May be used by several threads at once. Raises TransportError, and nothing else."""
+
+    def __init__(self, credentials: Credentials, user_agent: str) -> None:
+        parts = urlsplit(credentials.server)
+        self.server = credentials.server
+        self._authorization = credentials.authorization
+        self._proxy = urlsplit(credentials.proxy) if credentials.proxy else None
+        self._path = parts.path
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._server_name = credentials.tls.server_name or self._host
+        self._contexts = TlsContexts(credentials.tls) if parts.scheme == "https" else None
+        self._headers = {
+            "Host": parts.netloc.rpartition("@")[2],
+            "Accept": "application/json",
+            "User-Agent": user_agent,
+        }
+        self._lock = threading.Lock()
+        self._kept: deque[tuple[float, Connection]] = deque()  # the one used last at the end
+        weakref.finalize(self, _close_all, self._kept)
+
+    def request(self, method: str, path: str, seconds: float, body: bytes | None = None) -> Answer:
+        """The whole answer, whatever its status, within `seconds`."""
+        ends = time.monotonic() + seconds
+        try:
+            return self._exchange(self._take() or Connection(), method, path, ends, body)
+        except _ClosedEarlyError:
+            # The server may have ended it in the moment of its use. What changes something is not sent twice.
+            if method != "GET":
+                raise
+            return self._exchange(Connection(), method, path, ends, body)
+
+    def open(self, connection: Connection, path: str, seconds: float) -> http.client.HTTPResponse:
+        """The answer to GET, of which nothing is read yet, on `connection`, which is new. It begins within `seconds`;
+        what is read of it has the time that the connection is given then."""
+        connection.ends = time.monotonic() + seconds
+        return self._sent(connection, "GET", path, None)
+
+    def _take(self) -> Connection | None:
+        while True:
+            with self._lock:
+                if not self._kept:
+                    return None
+                _, connection = self._kept.pop()
+            if not connection.stale():
+                return connection
+            connection.close()
+
+    def _keep(self, connection: Connection) -> None:
+        now = time.monotonic()
+        old = []
+        with self._lock:
+            self._kept.append((now, connection))
+            while len(self._kept) > _KEEP or now - self._kept[0][0] > _KEEP_SECONDS:
+                old.append(self._kept.popleft()[1])
+        for each in old:
+            each.close()
+
+    def _exchange(self, connection: Connection, method: str, path: str, ends: float, body: bytes | None) -> Answer:
+        connection.ends = ends
+        whole = False
+        try:
+            response = self._sent(connection, method, path, body)
+            content = read_whole(response)
+            whole = not response.will_close
+        finally:
+            if whole:
+                self._keep(connection)
+            else:
+                connection.close()  # what is left unread must not be taken for the next answer
+        return Answer(response.status, content, response.headers.get("retry-after"))
+
+    def _sent(self, connection: Connection, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
+        """The beginning of the answer."""
+        try:
+            headers = self._headers
+            if authorization := self._authorization():
+                headers = {**headers, "Authorization": authorization}
+            if body is not None:
+                headers = {**headers, "Content-Type": "application/json"}
+            if not connection.connected:
+                self._connect(connection)
+            try:
+                connection.http.request(method, self._path + path, body, headers)
+                return connection.http.getresponse()
+            except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # RemoteDisconnected too
+                raise _ClosedEarlyError(reason(error)) from error
+        except (OSError, http.client.HTTPException, ValueError, CredentialsError) as error:
+            raise TransportError(reason(error)) from error
+
+    def _connect(self, connection: Connection) -> None:
+        if self._proxy:
+            connection.connect(self._proxy.hostname or "", self._proxy.port or 80)
+            connection.tunnel(self._host, self._port, self._proxy)
+        else:
+            connection.connect(self._host, self._port)
+        if self._contexts:
+            connection.secure(self._contexts.current(), self._server_name)
+
+
+def read_whole(response: http.client.HTTPResponse) -> bytes:
+    """Raises TransportError."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while part := response.read(_CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > RESPONSE_LIMIT:
+                raise TransportError(f"the answer is larger than {RESPONSE_LIMIT} bytes")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise TransportError(reason(error)) from error
+    if response.length:
+        raise TransportError("the answer ended too early")
+    return b"".join(parts)
+
+
+def reason(error: BaseException) -> str:
+    """What happened, in one line, which is the same for the same trouble."""
+    if isinstance(error, TimeoutError):
+        return "the answer timed out"
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:300]
+
+
+def _close_all(kept: deque[tuple[float, Connection]]) -> None:
+    for _, connection in kept:
+        connection.close()

@@ -1,0 +1,153 @@
+"""One HTTP connection whose every wait ends when the request must: connecting, TLS, sending, each read.
+
+Below it is the standard library's client, whose own time limit would start anew with each byte that comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import Any
+from urllib.parse import SplitResult
+
+from dra.kube.credentials import proxy_authorization
+
+# A peer that is gone without a word is noticed within a minute: 30 s at rest, then 3 probes.
+_OPTIONS = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3, socket.TCP_NODELAY: 1}
+
+
+class Connection:
+    """`ends` (time.monotonic): when what it does is given up, by TimeoutError. `http`: the client on it.
+
+    `shut` may be called by another thread; all else belongs to the one that uses it. Methods raise OSError.
+    """
+
+    def __init__(self) -> None:
+        self.ends = 0.0
+        self.http = http.client.HTTPConnection("")  # told the host with each request
+        self.http.auto_open = 0
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._shut = False
+
+    @property
+    def connected(self) -> bool:
+        return self.http.sock is not None
+
+    def connect(self, host: str, port: int) -> None:
+        """To the first address of `host` that takes it. The system's resolver has a time limit of its own."""
+        problem: OSError | None = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            made = socket.socket(family, kind, protocol)
+            self._take(made)
+            try:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in _OPTIONS.items():
+                    made.setsockopt(socket.IPPROTO_TCP, option, value)
+                self._timed().connect(address)
+            except OSError as error:
+                problem = problem or error
+                continue
+            self.http.sock = _Timed(self)
+            return
+        raise problem or OSError(f"{host} has no address")
+
+    def secure(self, context: ssl.SSLContext, server_name: str) -> None:
+        """TLS over what is connected."""
+        secured = context.wrap_socket(self._timed(), server_hostname=server_name, do_handshake_on_connect=False)
+        self._take(secured)  # the descriptor is its own now
+        secured.do_handshake()
+
+    def tunnel(self, host: str, port: int, proxy: SplitResult) -> None:
+        """CONNECT, to a proxy: after it, the server is spoken to."""
+        target = f"{f'[{host}]' if ':' in host else host}:{port}"
+        headers = {"Host": target}
+        if authorization := proxy_authorization(proxy):
+            headers["Proxy-Authorization"] = authorization
+        self.http.request("CONNECT", target, headers=headers)
+        status = self.http.getresponse().status
+        self.http.close()
+        if status != 200:
+            raise OSError(f"the proxy {proxy.hostname} answered {status}")
+        self.http.sock = _Timed(self)
+
+    def stale(self) -> bool:
+        """Whether it is ended, or says what nobody asked for: between two answers there is nothing to read."""
+        if self._socket is None:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def shut(self) -> None:
+        """Ends all that waits for it, at once, and what comes after. Never blocks or raises."""
+        with self._lock:
+            self._shut = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):  # the peer may have ended it
+                    # Not the method of TLS, which takes the object apart that another thread reads from.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.http.close()
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+    def read_into(self, buffer: Any) -> int:
+        return self._timed().recv_into(buffer)
+
+    def send_all(self, data: Any) -> None:
+        self._timed().sendall(data)
+
+    def _take(self, made: socket.socket) -> None:
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = made
+            if self._shut:
+                raise OSError("the connection was ended")
+
+    def _timed(self) -> socket.socket:
+        """The socket, with the time that is left."""
+        left = self.ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if self._socket is None:
+            raise OSError("the connection is closed")
+        self._socket.settimeout(left)
+        return self._socket
+
+
+class _Timed:
+    """What the standard library's client takes for a socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def sendall(self, data: Any) -> None:
+        self._connection.send_all(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self._connection))
+
+    def close(self) -> None:
+        """The connection does that: the client lets go before an answer without a length is read."""
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        return self._connection.read_into(buffer)

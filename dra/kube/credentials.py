@@ -1,0 +1,236 @@
+"""How the API server is reached: its address, TLS, the header that says who asks, and a proxy on the way.
+
+In a pod that is what the kubelet mounts for the service account. Tokens and certificates are files that others replace
+(the kubelet renews a pod's token long before it ends), so each use looks whether they are still the ones read.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class CredentialsError(Exception):
+    """No way to the API server; the message says what was looked for and what to do."""
+
+
+# What stands in the header Authorization, asked for each request. Raises CredentialsError.
+Authorization = Callable[[], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """Certificates or keys: in a file, which is read again when another is there, or as bytes."""
+
+    file: Path | None = None
+    content: bytes = b""
+
+    def signature(self) -> tuple[int, ...]:
+        return _signature(self.file) if self.file else ()
+
+    def read(self) -> bytes:
+        return self.file.read_bytes() if self.file else self.content
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFacts:
+    """`authority`: None for those that the system trusts. `certificate`, `key`: the client's. `server_name`: what the
+    certificate of the server must be for, where that is not the host of its address."""
+
+    authority: Pem | None = None
+    certificate: Pem | None = None
+    key: Pem | None = None
+    verify: bool = True
+    server_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """`server`: the URL without a slash at its end. `proxy`: URL of an HTTP proxy, or None."""
+
+    server: str
+    tls: TlsFacts
+    authorization: Authorization
+    proxy: str | None = None
+
+
+def service_account(environment: Mapping[str, str] | None = None, directory: Path | None = None) -> Credentials:
+    """The credentials of the pod that this process runs in. Raises CredentialsError.
+
+    As rest.InClusterConfig of client-go finds them: address in the environment, token and ca.crt in a directory.
+    """
+    environment = os.environ if environment is None else environment
+    directory = directory or SERVICE_ACCOUNT
+    host, port = (environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    if not host or not port:
+        raise CredentialsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+    server = checked_url(f"https://{f'[{host}]' if ':' in host else host}:{port}", "KUBERNETES_SERVICE_HOST and _PORT")
+    token = TokenFile(directory / "token")
+    token()
+    tls = TlsFacts(authority=Pem(directory / "ca.crt"))
+    context_of(tls)
+    return Credentials(server, tls, token, proxy_of_environment(server, environment))
+
+
+def checked_url(url: str, where: str) -> str:
+    """`url` of a server, without the slash at its end. Raises CredentialsError, which begins with `where`."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable or not url.isascii() or not url.isprintable() or " " in url or "?" in url or "#" in url:
+        raise CredentialsError(f"{where}: {url!r} is no URL like https://host:port")
+    return url.rstrip("/")
+
+
+class TokenFile:
+    """A bearer token that a file holds. The last one stays in use where the file can't be read for a while."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._signature: tuple[int, ...] = ()
+        self._value = ""
+
+    def __call__(self) -> str:
+        try:
+            signature = _signature(self._path)
+            if signature != self._signature:
+                self._value, self._signature = bearer(self._path.read_text("ascii"), str(self._path)), signature
+        except (OSError, ValueError, CredentialsError) as error:
+            if not self._value:
+                raise CredentialsError(f"the token can't be read: {error}") from error
+        return self._value
+
+
+def bearer(token: str, where: str) -> str:
+    token = token.strip()  # token files end in a newline
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise CredentialsError(f"{where}: holds no token")
+    return f"Bearer {token}"
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+class TlsContexts:
+    """The context for the next connection: the last one as long as its files are the same."""
+
+    def __init__(self, facts: TlsFacts) -> None:
+        self._facts = facts
+        self._lock = threading.Lock()
+        self._made: tuple[tuple[tuple[int, ...], ...], ssl.SSLContext] | None = None
+
+    def current(self) -> ssl.SSLContext:
+        """Raises CredentialsError where there was never a context. A file that is not whole yet is tried again."""
+        with self._lock:
+            try:
+                pems = (self._facts.authority, self._facts.certificate, self._facts.key)
+                signatures = tuple(pem.signature() for pem in pems if pem)
+                if self._made is None or self._made[0] != signatures:
+                    self._made = signatures, context_of(self._facts)
+            except (OSError, CredentialsError) as error:
+                if self._made is None:
+                    raise CredentialsError(str(error)) from error
+            return self._made[1]
+
+
+def context_of(facts: TlsFacts) -> ssl.SSLContext:
+    """Raises CredentialsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if not facts.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    part = "certificate authority"
+    try:
+        if facts.authority and facts.verify:
+            context.load_verify_locations(cadata=facts.authority.read().decode("ascii"))
+        elif facts.verify:
+            context.load_default_certs()
+        if facts.certificate and facts.key:
+            part = "client certificate and key"
+            _load_chain(context, facts.certificate.read() + b"\n" + facts.key.read())
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        files = [str(pem.file) for pem in (facts.authority, facts.certificate, facts.key) if pem and pem.file]
+        where = f" ({', '.join(files)})" if files else ""
+        raise CredentialsError(f"the {part}{where} can't be used: {' '.join(str(error).split())}") from error
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, content: bytes) -> None:
+    """By a file in memory, since OpenSSL's loader wants a file and a private key has no business on a disk."""
+    descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")  # else OpenSSL asks the terminal
+    finally:
+        os.close(descriptor)
+
+
+def proxy_of_environment(server: str, environment: Mapping[str, str] | None = None) -> str | None:
+    """HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY names the host: the rules of Go's httpproxy. Raises CredentialsError.
+
+    NO_PROXY: hosts and their domains, addresses, networks (10.96.0.0/12, as clusters have it), each with a port or
+    without, or `*`.
+    """
+    environment = os.environ if environment is None else environment
+    parts = urlsplit(server)
+
+    def value(name: str) -> str:
+        return environment.get(name) or environment.get(name.lower()) or ""
+
+    name = f"{parts.scheme.upper()}_PROXY"
+    proxy = value(name)
+    if not proxy or _bypassed(parts, value("NO_PROXY")):
+        return None
+    return checked_proxy(proxy if "://" in proxy else f"http://{proxy}", name)
+
+
+def checked_proxy(url: str, where: str) -> str:
+    if urlsplit(url).scheme != "http":
+        raise CredentialsError(f"{where}: {url!r}: only proxies that are spoken to by http:// can be used")
+    return checked_url(url, where)
+
+
+def proxy_authorization(proxy: SplitResult) -> str | None:
+    return basic(unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None
+
+
+def _bypassed(server: SplitResult, no_proxy: str) -> bool:
+    host = (server.hostname or "").lower()
+    port = server.port or (443 if server.scheme == "https" else 80)
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        address = None
+    if host == "localhost" or (address and address.is_loopback):
+        return True
+    for entry in filter(None, (part.strip().lower() for part in no_proxy.split(","))):
+        name = entry.removesuffix(f":{port}").strip("[]")
+        if entry == "*" or name.removeprefix("*").removeprefix(".") == host or host.endswith("." + name.lstrip("*.")):
+            return True
+        try:
+            if address and address in ipaddress.ip_network(name, strict=False):
+                return True
+        except ValueError:  # a name
+            continue
+    return False
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    """Another one when the file is replaced, also by the link that the kubelet swaps."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
