@@ -69,10 +69,6 @@ class DRAService:
             response.claims[uid].error = _cut(error, len(outcomes))
         return response
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """Version v1 alone."""
-        return self.handlers()[0]
-
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Both versions as gRPC wants them."""
         unprepare = method(pb.NodeUnprepareResourcesRequest, self.unprepare)

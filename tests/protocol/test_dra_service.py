@@ -1,35 +1,49 @@
 """Promises of the DRA service as a kubelet sees it: real gRPC over a real socket, literal method paths and bytes."""
 
-import socket
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from dra.claims import ClaimError
 from dra.kubelet import dra_pb2 as pb
-from dra.kubelet.server import ServerError, UnixServer, refuse_served
+from dra.kubelet.server import UnixServer
 from dra.kubelet.service import DRAService
+from hack.wait import wait_until
 from nri_cpu.cpuset import CPUSet
+from tests.protocol.wire import field, fields
 from tests.unit.dra.manifests import NODE, result, uid
 from tests.unit.dra.rig import Rig
 
 PREPARE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
 UNPREPARE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"
+V1BETA1_PREPARE = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources"
+V1BETA1_UNPREPARE = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources"
 
 
 class Kubelet:
     """A client of the socket, as the kubelet is one: insecure, 45 s for a call."""
 
-    def __init__(self, path: Path) -> None:
-        self.channel = grpc.insecure_channel(f"unix:{path}")
-        self._raw: dict[str, Any] = {name: self.channel.unary_unary(name) for name in (PREPARE, UNPREPARE)}
+    def __init__(self, path: Path, options: list[tuple[str, Any]] | None = None) -> None:
+        self.channel = grpc.insecure_channel(f"unix:{path}", options)
 
     def call(self, method: str, request: bytes, timeout: float = 45) -> bytes:
-        return bytes(self._raw[method](request, timeout=timeout, wait_for_ready=True))
+        raw: Any = self.channel.unary_unary(method)
+        return bytes(raw(request, timeout=timeout, wait_for_ready=True))
+
+    def begin(self, method: str, ref: Any) -> Any:
+        """A call whose answer is not waited for."""
+        raw: Any = self.channel.unary_unary(method)
+        return raw.future(field(1, claim(ref).SerializeToString()), timeout=45)
 
     def prepare(self, *refs: Any, timeout: float = 45) -> pb.NodePrepareResourcesResponse:
         request = pb.NodePrepareResourcesRequest(claims=map(claim, refs))
@@ -44,6 +58,19 @@ def claim(ref: Any) -> pb.Claim:
     return pb.Claim(namespace=ref.namespace, uid=ref.uid, name=ref.name)
 
 
+def refused(kubelet: Kubelet, method: str, request: bytes) -> str:
+    with pytest.raises(grpc.RpcError) as caught:
+        kubelet.call(method, request)
+    error: Any = caught.value
+    return f"{error.code().name}: {error.details()}"
+
+
+def keys(answer: bytes) -> set[bytes]:
+    """The UIDs of the claims that an answer is about."""
+    entries = fields(answer).get(1, [])
+    return {cast("bytes", fields(cast("bytes", entry)).get(1, [b""])[0]) for entry in entries}
+
+
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
@@ -56,7 +83,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(rig: Rig, path: Path) -> Iterator[UnixServer]:
-    server = UnixServer(path, [DRAService(rig.preparer).handler()])
+    server = UnixServer(path, DRAService(rig.preparer).handlers())
     server.start()
     yield server
     server.stop()
@@ -69,33 +96,49 @@ def kubelet(server: UnixServer, path: Path) -> Iterator[Kubelet]:
     kubelet.channel.close()
 
 
-def field(number: int, value: bytes) -> bytes:
-    """A length-delimited field of the wire format, by hand."""
-    size = len(value)
-    length = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
-    return bytes([number << 3 | 2]) + length + value
-
-
-def test_the_bytes_are_those_of_the_kubelet(rig: Rig, kubelet: Kubelet) -> None:
-    ref = rig.claim(1, result("cpudevnuma000", "2", "cpus/big"))
-    named = field(1, field(1, b"default") + field(2, ref.uid.encode()) + field(3, b"c1"))
-    ids = [f"dra.k8s.io/cpu=claim-{ref.uid}-cpudevnuma000", f"dra.k8s.io/cpu=claim-{ref.uid}"]
+@pytest.mark.parametrize(
+    ("prepare", "unprepare"),
+    [(PREPARE, UNPREPARE), (V1BETA1_PREPARE, V1BETA1_UNPREPARE)],
+    ids=["v1", "v1beta1"],
+)
+def test_the_bytes_are_those_of_the_kubelet(rig: Rig, kubelet: Kubelet, prepare: str, unprepare: str) -> None:
+    share = uid(9)
+    ref = rig.claim(1, result("cpudevnuma000", "2", "cpus/big", shareID=share))
+    named = field(1, field(1, "default") + field(2, ref.uid) + field(3, "c1"))
     device = (
-        field(1, b"cpus")
-        + field(2, NODE.encode())
-        + field(3, b"cpudevnuma000")
-        + b"".join(field(4, cdi.encode()) for cdi in ids)
+        field(1, "cpus")
+        + field(2, NODE)
+        + field(3, "cpudevnuma000")
+        + field(4, f"dra.k8s.io/cpu=claim-{ref.uid}-cpudevnuma000")
+        + field(4, f"dra.k8s.io/cpu=claim-{ref.uid}")
+        + field(4, f"dra.cpu/metadata={ref.uid}_cpus")
+        + (field(5, share) if prepare == PREPARE else b"")
     )
-    assert kubelet.call(PREPARE, named) == field(1, field(1, ref.uid.encode()) + field(2, field(1, device)))
-    assert kubelet.call(UNPREPARE, named) == field(1, field(1, ref.uid.encode()) + field(2, b""))
+    assert kubelet.call(prepare, named) == field(1, field(1, ref.uid) + field(2, field(1, device)))
+    assert kubelet.call(unprepare, named) == field(1, field(1, ref.uid) + field(2, b""))
     assert rig.recorded == {}
 
 
 def test_share_id_is_set_only_when_the_allocation_has_one(rig: Rig, kubelet: Kubelet) -> None:
-    with_, without = rig.claim(1, result(shareID=uid(9))), rig.claim(2)
-    answer = kubelet.prepare(with_, without)
-    assert answer.claims[with_.uid].devices[0].share_id == uid(9)
-    assert not answer.claims[without.uid].devices[0].HasField("share_id")
+    ref = rig.claim(1)
+    named = field(1, claim(ref).SerializeToString())
+    for method in (PREPARE, V1BETA1_PREPARE):
+        entry = fields(cast("bytes", fields(kubelet.call(method, named))[1][0]))
+        device = fields(cast("bytes", fields(cast("bytes", entry[2][0]))[1][0]))
+        assert device.keys() == {1, 2, 3, 4}
+
+
+def test_what_one_version_prepares_the_other_unprepares(rig: Rig, kubelet: Kubelet) -> None:
+    ref = rig.claim(1)
+    kubelet.call(V1BETA1_PREPARE, field(1, claim(ref).SerializeToString()))
+    assert set(rig.recorded) == {ref.uid}
+    assert kubelet.unprepare(ref).claims[ref.uid].error == ""
+    assert rig.recorded == {}
+
+
+@pytest.mark.parametrize("method", ["v1alpha4.Node/NodePrepareResources", "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/X"])
+def test_what_is_not_served_is_told_as_such(kubelet: Kubelet, method: str) -> None:
+    assert refused(kubelet, f"/{method}", b"").startswith("UNIMPLEMENTED")
 
 
 @pytest.mark.fault("K4")
@@ -152,10 +195,57 @@ def test_fields_of_a_newer_kubelet_do_no_harm(rig: Rig, kubelet: Kubelet) -> Non
     assert pb.NodePrepareResourcesResponse.FromString(kubelet.call(PREPARE, named)).claims[ref.uid].devices
 
 
-def test_what_is_no_message_is_a_status_and_the_server_lives_on(rig: Rig, kubelet: Kubelet) -> None:
-    with pytest.raises(grpc.RpcError):
-        kubelet.call(PREPARE, b"\xff\xff\xff")
+@pytest.mark.parametrize("method", [PREPARE, UNPREPARE, V1BETA1_PREPARE, V1BETA1_UNPREPARE])
+@pytest.mark.parametrize(
+    "broken",
+    [b"\xff\xff\xff", b"\x0a\x05ab", field(1, field(2, b"\xff\xfe")), field(1, b"\x12"), b"\x0a" + b"\xff" * 11],
+    ids=["no field", "cut off", "no text", "cut off inside", "no number"],
+)
+def test_what_is_no_message_is_told_as_such_and_the_server_lives_on(
+    rig: Rig, kubelet: Kubelet, caplog: pytest.LogCaptureFixture, method: str, broken: bytes
+) -> None:
+    assert refused(kubelet, method, broken).startswith(
+        f"INVALID_ARGUMENT: the request has {len(broken)} bytes that are no Node"
+    )
     assert kubelet.prepare(rig.claim(1)).claims
+    assert not caplog.records  # gRPC would print a traceback
+
+
+@given(
+    st.binary(max_size=60) | st.lists(st.binary(max_size=20)).map(lambda parts: b"".join(field(1, p) for p in parts))
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_have_an_answer_for_each_claim_or_are_told_to_be_none(kubelet: Kubelet, data: bytes) -> None:
+    for method in (PREPARE, UNPREPARE):
+        try:
+            answer = kubelet.call(method, data)
+        except grpc.RpcError as error:
+            failed: Any = error
+            assert failed.code() is grpc.StatusCode.INVALID_ARGUMENT
+            continue
+        asked = {each.uid for each in pb.NodePrepareResourcesRequest.FromString(data).claims}
+        assert {uid_.decode() for uid_ in keys(answer)} == asked
+
+
+def test_a_request_larger_than_any_is_refused_and_the_server_lives_on(rig: Rig, kubelet: Kubelet) -> None:
+    assert refused(kubelet, PREPARE, field(1, field(3, b"x" * (5 << 20)))).startswith("RESOURCE_EXHAUSTED")
+    assert kubelet.prepare(rig.claim(1)).claims
+
+
+@pytest.mark.fault("K4")
+def test_ten_thousand_long_errors_do_not_fail_the_call_whole(rig: Rig, kubelet: Kubelet) -> None:
+    def fail(ref: Any) -> None:
+        raise ClaimError("ä" * 2000)
+
+    rig.claims.before = fail
+    refs = [rig.claim(number) for number in range(10_000)]
+    answer = kubelet.prepare(*refs)  # a client of gRPC takes 4 MiB
+    assert set(answer.claims) == {ref.uid for ref in refs}
+    assert all(
+        entry.error.startswith(f"claim default/c{number}")
+        for number, entry in ((number, answer.claims[refs[number].uid]) for number in (0, 9_999))
+    )
+    assert len(kubelet.prepare(refs[0]).claims[refs[0].uid].error) > 900
 
 
 def test_the_kubelet_s_deadline_is_ours(rig: Rig, kubelet: Kubelet) -> None:
@@ -191,89 +281,63 @@ def test_a_call_that_waits_holds_up_no_other(rig: Rig, kubelet: Kubelet) -> None
     assert set(rig.recorded) == {slow.uid, quick.uid}
 
 
-@pytest.mark.fault("K7")
-def test_a_stale_socket_is_replaced_and_ours_is_removed_at_the_end(rig: Rig, path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(path))
-    server = UnixServer(path, [DRAService(rig.preparer).handler()])
+@pytest.mark.fault("K3")
+def test_a_prepare_that_nobody_waits_for_any_more_is_not_begun(rig: Rig, path: Path) -> None:
+    slow, stale = rig.claim(1), rig.claim(2)
+    go, reading = threading.Event(), threading.Event()
+
+    def wait(ref: Any) -> None:
+        if ref == slow:
+            reading.set()
+            assert go.wait(30)
+
+    rig.claims.before = wait
+    server = UnixServer(path, DRAService(rig.preparer).handlers(), workers=1)
     server.start()
     kubelet = Kubelet(path)
-    assert kubelet.prepare(rig.claim(1)).claims
+    first = kubelet.begin(PREPARE, slow)
+    assert reading.wait(30)
+    second = kubelet.begin(PREPARE, stale)  # waits for the one thread
+    third = kubelet.begin(UNPREPARE, stale)
+    second.cancel()
+    go.set()
+    assert first.result()
+    assert third.result()
+    assert kubelet.unprepare(slow).claims  # after all three: there is one thread
+    assert stale not in rig.claims.reads
+    assert rig.recorded == {}
     kubelet.channel.close()
     server.stop()
-    assert not path.exists()
 
 
-@pytest.mark.fault("K7")
-def test_a_socket_that_somebody_serves_is_left_alone(
-    rig: Rig, server: UnixServer, kubelet: Kubelet, path: Path
-) -> None:
-    for ask in (UnixServer(path, []).start, lambda: refuse_served(path)):
-        with pytest.raises(ServerError, match=r"another process serves .*dra.sock: end it first"):
-            ask()
-    assert kubelet.prepare(rig.claim(1)).claims
+@pytest.mark.fault("K3", "K10")
+def test_a_kubelet_that_gives_up_and_asks_again_has_the_same_answer(rig: Rig, kubelet: Kubelet) -> None:
+    ref = rig.claim(1)
+    go, reading = threading.Event(), threading.Event()
+
+    def wait(_: Any) -> None:
+        reading.set()
+        assert go.wait(30)
+
+    rig.claims.before = wait
+    given_up = kubelet.begin(PREPARE, ref)
+    assert reading.wait(30)
+    given_up.cancel()
+    again = kubelet.begin(PREPARE, ref)
+    go.set()
+    first = again.result()
+    wait_until("it is prepared", lambda: rig.recorded)
+    assert kubelet.call(PREPARE, field(1, claim(ref).SerializeToString())) == first
+    assert len(rig.recorded) == 1
 
 
-@pytest.mark.fault("K7")
-def test_asking_whether_somebody_serves_changes_nothing(path: Path) -> None:
-    refuse_served(path)
-    assert not path.parent.exists()
-    path.parent.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(path))
-    refuse_served(path)
-    assert path.is_socket()
-
-
-def test_a_socket_that_takes_no_more_connections_is_not_taken_for_a_stale_one(path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as first:
-        busy.bind(str(path))
-        busy.listen(0)
-        first.connect(str(path))
-        with pytest.raises(ServerError, match=r"whether a process serves .*dra.sock is unknown: "):
-            refuse_served(path)
-    assert path.is_socket()
-
-
-def test_a_socket_that_another_instance_made_meanwhile_is_not_removed(rig: Rig, path: Path) -> None:
-    server = UnixServer(path, [])
-    server.start()
-    path.unlink()
-    path.write_text("not ours")
-    server.stop()
-    assert path.exists()
-
-
-@pytest.mark.fault("A31")
-def test_a_path_that_is_too_long_is_told_in_bytes(tmp_path: Path) -> None:
-    root = Path("/" + "ä" * 36)  # 73 bytes: what is left for the root beside the longest socket
-    UnixServer(root / "plugins_registry/dra.cpu-reg.sock", [])
-    with pytest.raises(ServerError, match=r"has 108 bytes, 1 more than a socket's may have: give .* --root-dir"):
-        UnixServer(Path(f"{root}x") / "plugins_registry/dra.cpu-reg.sock", [])
-
-
-@pytest.mark.parametrize("name", ["with blank", "100%41", "ä", "a#b?c"])
-def test_any_name_of_a_directory_will_do(rig: Rig, tmp_path: Path, name: str) -> None:
-    path = tmp_path / name / "dra.sock"
-    server = UnixServer(path, [DRAService(rig.preparer).handler()])
-    server.start()
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.connect(str(path))
-    server.stop()
-    assert list(path.parent.iterdir()) == []
-
-
-def test_what_is_no_socket_is_not_removed(path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    path.write_text("mine")
-    with pytest.raises(ServerError, match=r"dra.sock is no socket: remove it"):
-        UnixServer(path, []).start()
-    assert path.read_text() == "mine"
-
-
-def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ServerError, match=r"file/plugins/dra.sock can't be made: Not a directory"):
-        UnixServer(tmp_path / "file/plugins/dra.sock", []).start()
+@pytest.mark.fault("K4", "K10")
+def test_a_hundred_clients_with_one_claim_have_one_answer(rig: Rig, server: UnixServer, path: Path) -> None:
+    ref = rig.claim(1)
+    with ExitStack() as stack:
+        kubelets = [Kubelet(path, [("number", number)]) for number in range(100)]
+        for each in kubelets:
+            stack.callback(each.channel.close)
+        calls = [each.begin(PREPARE, ref) for each in kubelets]
+        assert len({bytes(each.result()) for each in calls}) == 1
+    assert set(rig.recorded) == {ref.uid}
