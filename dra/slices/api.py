@@ -90,7 +90,8 @@ class WatchEvent:
 class Watch(Iterator[WatchEvent], Protocol):
     """Events as they come; used by one thread.
 
-    Ends (StopIteration) when the server ends it, as it does by itself after `timeoutSeconds`, and after `close`.
+    Ends (StopIteration) when the server ends it, as it does by itself after `timeoutSeconds`, and after `close`; not
+    much later than `timeoutSeconds` also on a connection that died without a word.
     `next` raises ExpiredError on 410, as status or as ERROR event, and another ApiError where no connection can be
     made, the server refuses, or what came is no event. A connection that breaks after the first byte of the answer is
     an end, no error.

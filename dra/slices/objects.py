@@ -45,13 +45,17 @@ def slices_of(
     )
 
 
+def index_width(count: int) -> int:
+    """Digits of the index that begins each name in a pool of `count` slices."""
+    return max(_INDEX_WIDTH, len(f"{count - 1:x}"))
+
+
 def generate_name(node: str, index: int, count: int) -> str:
     """The generateName of slice `index` of `count`: `<index in hexadecimal>-<driver>-<node>-`.
 
     Other controllers find the index by the width of the first part; a long node name is cut, as the API server would.
     """
-    width = max(_INDEX_WIDTH, len(f"{count - 1:x}"))
-    return f"{index:0{width}x}-{DRIVER}-{node}"[: _GENERATE_NAME_LIMIT - 1].rstrip("-.") + "-"
+    return f"{index:0{index_width(count)}x}-{DRIVER}-{node}"[: _GENERATE_NAME_LIMIT - 1].rstrip("-.") + "-"
 
 
 def _device(device: Device, node_allocatable_mapping: bool) -> Manifest:
