@@ -19,15 +19,9 @@ Request = TypeVar("Request", bound=Message)
 def method(
     request_type: type[Request], answer: Callable[[Request, grpc.ServicerContext], Message]
 ) -> grpc.RpcMethodHandler[bytes, bytes]:
-    """The handler of a method that `answer` answers; what is no message ends with INVALID_ARGUMENT.
-
-    A call that nobody waits for any more, after it waited for a thread, is not begun: the kubelet may have gone on to
-    undo it (fault K3).
-    """
+    """The handler of a method that `answer` answers; what is no message ends with INVALID_ARGUMENT."""
 
     def call(data: bytes, context: grpc.ServicerContext) -> bytes:
-        if not context.is_active():
-            context.abort(grpc.StatusCode.CANCELLED, "the caller has gone")
         try:
             request = request_type.FromString(data)
         except DecodeError:

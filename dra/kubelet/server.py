@@ -34,7 +34,8 @@ class UnixServer:
         check_length(path)
         self._path = path
         # No options: the kubelet keeps one idle connection for ever, and must not be cut off (fault K8).
-        self._server = grpc.server(ThreadPoolExecutor(workers, thread_name_prefix="kubelet"), handlers)
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="kubelet")
+        self._server = grpc.server(self._workers, handlers)
         self._bound: tuple[int, int] | None = None
 
     def start(self) -> None:
@@ -56,6 +57,7 @@ class UnixServer:
     def stop(self) -> None:
         """Take no more calls, let those under way end, remove the socket."""
         self._server.stop(_GRACE).wait()
+        self._workers.shutdown(wait=False)
         try:
             if self._bound and _identity(self._path) == self._bound:
                 self._path.unlink()
