@@ -66,10 +66,14 @@ class Claim:
 
 
 class Product:
-    """dra-cpu and nri-cpu in a box. The packages must have been installed there."""
+    """dra-cpu and nri-cpu in a box. The packages must have been installed there.
 
-    def __init__(self, box: Box) -> None:
+    `kubeconfig`: a file in the box; claims come from that API server, and otherwise from files.
+    """
+
+    def __init__(self, box: Box, kubeconfig: str = "") -> None:
         self.box = box
+        self.kubeconfig = kubeconfig
         self.plugin: Daemon | None = None
         self.companion: Daemon | None = None
         self._name = box.run("hostname").text
@@ -78,8 +82,9 @@ class Product:
     # Processes
 
     def start_companion(self, *arguments: str) -> Daemon:
-        """dra-cpu with claims from files; returns when it takes connections."""
-        command = ["dra-cpu", "run", "--claims-dir", CLAIMS, *arguments]
+        """dra-cpu; returns when it takes connections."""
+        source = ("--kubeconfig", self.kubeconfig) if self.kubeconfig else ("--claims-dir", CLAIMS)
+        command = ["dra-cpu", "run", *source, *arguments]
         self.companion = self.box.daemon("dra-cpu", command)
         self._wait(self.companion, "dra-cpu's socket", self.companion_serves)
         return self.companion

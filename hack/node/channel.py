@@ -48,9 +48,10 @@ class Channel:
         with self._request({"hello": facts}, timeout) as connection:
             return str(_answer(connection)["boot"])
 
-    def connect(self, path: str, timeout: float = 10) -> socket.socket:
-        """A connection to a unix socket of the box; raises ChannelError when the box can't connect to it."""
-        connection = self._open({"connect": path}, timeout)
+    def connect(self, where: str | int, timeout: float = 10) -> socket.socket:
+        """A connection to a unix socket of the box, or to a TCP port of its loopback; raises ChannelError when the box
+        can't connect to it."""
+        connection = self._open({"connect": where}, timeout)
         try:
             _answer(connection)
         except BaseException:

@@ -15,6 +15,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from hack import cache
@@ -46,8 +47,8 @@ PRODUCT_DIRECTORY = "opt/nri-cpu"
 PROJECT = Path(__file__).resolve().parents[2]
 GUEST = Path(__file__).parent / "guest"
 
-# Only the client of a cluster's API server needs them, and there is none in the box.
-NOT_IN_THE_BOX = ("kubernetes", "urllib3")
+# Only the client of a cluster's API server needs them.
+CLUSTER_REQUIREMENTS = ("kubernetes", "urllib3")
 
 DIRECTORIES = (
     *("proc", "sys", "dev", "run", "tmp", "root", "var/lib", "var/log"),
@@ -74,32 +75,52 @@ GUEST_FILES = {
 ASSEMBLED = ("pause", "first")
 
 
-def requirements() -> tuple[str, ...]:
-    """What pyproject.toml says the product needs at run time and a box can use."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What an image has beside what all have, and what a frozen machine with it has done before it was frozen.
+
+    `files`: path in the box, without leading slash -> file of the host (programs keep their mode); a file that changes
+    must have another path. `cluster`: the box can reach an API server. `imports`: what the box's Python imports first.
+    `warm_up`: shell lines.
+    """
+
+    name: str
+    packages: tuple[str, ...] = ()
+    files: tuple[tuple[str, Path], ...] = ()
+    cluster: bool = False
+    imports: str = ""
+    warm_up: tuple[str, ...] = ()
+
+
+PLAIN = Variant("plain")
+
+
+def requirements(variant: Variant = PLAIN) -> tuple[str, ...]:
+    """What pyproject.toml says the product needs at run time and such a box can use."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    return tuple(r for r in project["dependencies"] if _name(r) not in NOT_IN_THE_BOX)
+    return tuple(r for r in project["dependencies"] if variant.cluster or _name(r) not in CLUSTER_REQUIREMENTS)
 
 
 def _name(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
-def key() -> str:
+def key(variant: Variant = PLAIN) -> str:
     """What an image is kept by: everything that decides what is in it, but for what the archives serve that day."""
     code = [Path(module.__file__ or "").read_bytes() for module in (container_image, cpio, debian, kernel)]
-    wanted = (USER_SUITE, PACKAGES, KERNEL_SUITE, KERNEL_PACKAGE, requirements())
+    wanted = (USER_SUITE, PACKAGES, KERNEL_SUITE, KERNEL_PACKAGE, requirements(variant), variant)
     return cache.key_of(wanted, code, Path(__file__).read_bytes(), files=GUEST)
 
 
-def image(report: Report = silent) -> Path:
+def image(report: Report = silent, variant: Variant = PLAIN) -> Path:
     """The directory with vmlinux, initrd.img, root.img and `versions`; made first if need be (20 to 60 s).
 
     Raises ToolsMissingError or BuildError.
     """
-    return cache.entry("image", key(), lambda out: build(out, report), report)
+    return cache.entry("image", key(variant), lambda out: build(out, report, variant), report)
 
 
-def build(out: Path, report: Report = silent) -> None:
+def build(out: Path, report: Report = silent, variant: Variant = PLAIN) -> None:
     """Build an image into the directory `out`."""
     need(TO_BUILD, report)
     began = time.monotonic()
@@ -110,14 +131,14 @@ def build(out: Path, report: Report = silent) -> None:
     with tempfile.TemporaryDirectory(dir=out) as name, ThreadPoolExecutor(2) as pool:
         work = Path(name)
         coming_kernel = pool.submit(lambda: Suite(KERNEL_SUITE, work / "kernel-apt").kernel(KERNEL_PACKAGE))
-        packages = Suite(USER_SUITE, work / "apt").closure(PACKAGES)
+        packages = Suite(USER_SUITE, work / "apt").closure((*PACKAGES, *variant.packages))
         step(f"{len(packages)} packages downloaded")
         root = work / "root"
         root.mkdir()
         unpack_all(packages, root)
         _configure(root)
         version = _python_version(root)
-        coming_wheels = pool.submit(lambda: _wheels(version, work / "wheels"))
+        coming_wheels = pool.submit(lambda: _wheels(version, work / "wheels", requirements(variant)))
         step("root file system unpacked")
         (work / "kernel").mkdir()
         release = kernel.install(
@@ -130,6 +151,9 @@ def build(out: Path, report: Report = silent) -> None:
         programs = {name: _assemble(name, work) for name in ASSEMBLED}
         programs["busybox"] = (root / "usr/bin/busybox").read_bytes()
         container_image.write(root / "usr/lib/box/image.tar", programs)
+        for target, source in variant.files:
+            (root / target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, root / target)
         _disk(root, out / "root.img")
         (out / "versions").write_text(
             "\n".join([f"kernel {release}", *(p.stem for p in packages), *(w.name for w in wheels), ""])
@@ -162,11 +186,11 @@ def _python_version(root: Path) -> str:
     return link.removeprefix("python")
 
 
-def _wheels(version: str, directory: Path) -> list[Path]:
+def _wheels(version: str, directory: Path, wanted: Sequence[str]) -> list[Path]:
     """Download the product's dependencies for the box's Python."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     only = ["--only-binary=:all:", "--python-version", version]
-    run([*pip, "download", *only, "-d", str(directory), *requirements()])
+    run([*pip, "download", *only, "-d", str(directory), *wanted])
     return sorted(directory.glob("*.whl"))
 
 

@@ -15,7 +15,7 @@ from hack.node.tools import run
 
 # Kernel modules that the box loads, by name; what they depend on comes along.
 DISK_MODULES = ("virtio_pci", "virtio_blk", "ext4")
-NODE_MODULES = ("virtio_net", "overlay")
+NODE_MODULES = ("virtio_net", "overlay", "veth")
 
 # Offsets in the header of a bzImage (kernel: Documentation/arch/x86/boot.rst).
 _SETUP_SECTORS, _PAYLOAD = 0x1F1, 0x248

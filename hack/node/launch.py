@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from hack import cache
-from hack.node import acpi, cpio, image, qemu
+from hack.node import acpi, cpio, image, kept, qemu
 from hack.node.access import Box
 from hack.node.channel import Channel
 from hack.node.errors import NodeError
+from hack.node.image import PLAIN, Variant
 from hack.node.machine import Machine
 from hack.node.node import Node
 from hack.node.qemu import Memory, Process, overlay
@@ -29,24 +30,33 @@ _IMAGE_FILES = ("vmlinux", "initrd.img", "root.img")
 _IMPORTS = "asyncio, json, google.protobuf.message, loguru, inotify_simple, yaml, grpc"
 
 
-def start(machine: Machine | None = None, *, cold: bool = False, report: Report = silent) -> Node:
-    """Start a box and return it when its containerd answers.
+def start(
+    machine: Machine | None = None,
+    *,
+    cold: bool = False,
+    report: Report = silent,
+    variant: Variant = PLAIN,
+    network: str = "",
+) -> Node:
+    """Start a box and return it when its containerd answers. `network` is more options of QEMU's user network.
 
     A copy of a frozen machine takes about a second, `cold` boots instead (15 to 30 s). Image and frozen machine are
     made first if they are not there. Raises ToolsMissingError, BuildError, QemuError, ChannelError.
     """
     machine = machine or Machine()
     need(TO_RUN, report)
-    return _boot(machine, image.image(report)) if cold else _copy(machine, snapshot(machine, report))
+    if cold:
+        return _boot(machine, image.image(report, variant), network)
+    return _copy(machine, snapshot(machine, report, variant), network)
 
 
-def snapshot(machine: Machine, report: Report = silent) -> Path:
+def snapshot(machine: Machine, report: Report = silent, variant: Variant = PLAIN) -> Path:
     """The directory of a frozen machine like this one, made first if need be (a boot and a first pod: 30 to 60 s)."""
     need(TO_RUN, report)
     machine = replace(machine, offline=EMPTY)  # done to each copy
     code = [Path(module.__file__ or "").read_bytes() for module in (acpi, cpio, qemu)]
-    key = cache.key_of(image.key(), machine, qemu.version(), _IMPORTS, Path(__file__).read_bytes(), code)
-    return cache.entry("snapshot", key, lambda out: _freeze(machine, image.image(report), out, report), report)
+    key = cache.key_of(image.key(variant), machine, qemu.version(), _IMPORTS, Path(__file__).read_bytes(), code)
+    return cache.entry("snapshot", key, lambda out: _freeze(machine, variant, out, report), report)
 
 
 @contextmanager
@@ -58,16 +68,16 @@ def _closed_on_error(process: Process) -> Iterator[None]:
         raise
 
 
-def _boot(machine: Machine, files: Path) -> Node:
+def _boot(machine: Machine, files: Path, network: str) -> Node:
     process = Process()
     with _closed_on_error(process):
         disk = process.directory / "disk.qcow2"
         overlay(disk, str(files / "root.img"), "raw")
-        return _booted(machine, process, files, disk, Memory())
+        return _booted(machine, process, files, disk, Memory(), network)
 
 
-def _booted(machine: Machine, process: Process, files: Path, disk: Path, memory: Memory) -> Node:
-    monitor = process.start(machine, files, disk, memory)
+def _booted(machine: Machine, process: Process, files: Path, disk: Path, memory: Memory, network: str = "") -> Node:
+    monitor = process.start(machine, files, disk, memory, network=network)
     node = _node(machine, process, monitor)
     node.wait_for_containerd()
     node.run(["ctr", "-n", "k8s.io", "images", "import", "/usr/lib/box/image.tar"])
@@ -92,15 +102,15 @@ def attach(directory: Path) -> Box:
 
 def running() -> list[Path]:
     """The directories of this user's boxes that are up."""
-    return [path for path in qemu.directories() if (path / PORT_FILE).exists() and qemu.is_kept(path)]
+    return [path for path in kept.directories(qemu.PREFIX) if (path / PORT_FILE).exists() and kept.is_kept(path)]
 
 
-def _copy(machine: Machine, frozen: Path) -> Node:
+def _copy(machine: Machine, frozen: Path, network: str) -> Node:
     process = Process()
     with _closed_on_error(process):
         disk = process.directory / "disk.qcow2"
         overlay(disk, str(frozen / "disk.qcow2"), "qcow2")
-        monitor = process.start(machine, frozen, disk, Memory(frozen), "-S", "-incoming", "defer")
+        monitor = process.start(machine, frozen, disk, Memory(frozen), "-S", "-incoming", "defer", network=network)
         monitor.load(str(frozen / "state"))
         node = _node(machine, process, monitor)
         node.channel.hello(resume=True)
@@ -108,8 +118,9 @@ def _copy(machine: Machine, frozen: Path) -> Node:
         return node
 
 
-def _freeze(machine: Machine, files: Path, out: Path, report: Report) -> None:
+def _freeze(machine: Machine, variant: Variant, out: Path, report: Report) -> None:
     """Boot a machine, warm it up, and leave in `out` all that copies need."""
+    files = image.image(report, variant)
     for name in _IMAGE_FILES:
         os.link(files / name, out / name)  # so that it outlives its image
     report("snapshot: booting")
@@ -118,13 +129,13 @@ def _freeze(machine: Machine, files: Path, out: Path, report: Report) -> None:
         overlay(out / "disk.qcow2", "root.img", "raw")
         node = _booted(machine, process, out, out / "disk.qcow2", Memory(out, shared=True))
         report("snapshot: warming up")
-        _warm_up(node)
+        _warm_up(node, variant)
         report("snapshot: freezing")
         process.freeze(str(out / "state"))
     node.close()
 
 
-def _warm_up(node: Node) -> None:
+def _warm_up(node: Node, variant: Variant) -> None:
     """Do once what every user does first, so that copies find it in memory: a pod, the product's imports."""
     with node.cri() as cri:
         sandbox = cri.sandbox("warm-up")
@@ -132,5 +143,8 @@ def _warm_up(node: Node) -> None:
         cri.exec(container, "/bin/true")
         cri.update(container, cpuset_cpus="0")
         cri.remove_sandbox(sandbox)
-    node.run(["python3", "-c", f"import {_IMPORTS}"], timeout=120)
+    imports = ", ".join(filter(None, (_IMPORTS, variant.imports)))
+    node.run(["python3", "-c", f"import {imports}"], timeout=120)
+    for line in variant.warm_up:
+        node.run(line, timeout=120)
     node.run("rm -rf /var/log/pods/* && : > /var/log/containerd.log && sync")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +14,13 @@ from pathlib import Path
 from hack.node.acpi import numbering_initrd
 from hack.node.errors import QemuError
 from hack.node.guest.frames import PORT
+from hack.node.kept import Kept, locked_directory
 from hack.node.machine import Machine
 from hack.node.qmp import Monitor
-from hack.node.tools import QEMU, run, search_path
+from hack.node.tools import QEMU, run
 
-_PREFIX = "nri-cpu-box-"
+# Of the boxes' directories.
+PREFIX = "nri-cpu-box-"
 
 # The timer frequency that Debian's kernels are built with.
 _KERNEL_HZ = 250
@@ -54,10 +52,12 @@ class Memory:
         return f"memory-backend-file,id=m{node},size={mebibytes}M,mem-path={path},share={share}"
 
 
-def arguments(machine: Machine, files: Path, directory: Path, disk: Path, memory: Memory, monitor: int) -> list[str]:
+def arguments(
+    machine: Machine, files: Path, directory: Path, disk: Path, memory: Memory, monitor: int, network: str = ""
+) -> list[str]:
     """The command line. `files` has vmlinux and initrd.img, `directory` takes what the box writes.
 
-    `monitor` is the descriptor of a connected socket.
+    `monitor` is the descriptor of a connected socket. `network` is more options of the user network.
     """
     m = machine
     return [
@@ -71,7 +71,7 @@ def arguments(machine: Machine, files: Path, directory: Path, disk: Path, memory
         # restrict: the box reaches nothing outside; port 0: the kernel chooses, and QEMU tells.
         *(
             "-netdev",
-            f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:{PORT}",
+            ",".join(filter(None, ("user,id=net,restrict=on", f"hostfwd=tcp:127.0.0.1:0-:{PORT}", network))),
             "-device",
             "virtio-net-pci,netdev=net,romfile=",
         ),
@@ -127,28 +127,25 @@ class Process:
     """A running QEMU in a directory of its own; both are gone when it is closed, or when this process ends."""
 
     def __init__(self) -> None:
-        _remove_abandoned()
-        self.directory, self._lock = _locked_directory()
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self.directory, self._lock = locked_directory(PREFIX)
+        self._kept: Kept | None = None
         self.monitor: Monitor | None = None
 
-    def start(self, machine: Machine, files: Path, disk: Path, memory: Memory, *extra: str) -> Monitor:
-        """Start it; raises QemuError with what QEMU said."""
+    def start(
+        self, machine: Machine, files: Path, disk: Path, memory: Memory, *extra: str, network: str = ""
+    ) -> Monitor:
+        """Start it; raises QemuError with what QEMU said. `network` is more options of its user network."""
         ours, theirs = socket.socketpair()
         self.monitor = Monitor(ours)
         with theirs:
-            command = arguments(machine, files, self.directory, disk, memory, theirs.fileno())
-            keeper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py"))]
-            with (self.directory / "qemu.log").open("wb") as log:
-                self._keeper = subprocess.Popen(
-                    [*keeper, str(self.directory), str(os.getpid()), str(self._lock), *command, *extra],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, "PATH": search_path()},
-                    pass_fds=(self._lock, theirs.fileno()),
-                    start_new_session=True,  # Ctrl-C is the owner's
-                )
+            command = arguments(machine, files, self.directory, disk, memory, theirs.fileno(), network)
+            self._kept = Kept(
+                [*command, *extra],
+                directory=self.directory,
+                lock=self._lock,
+                log=self.directory / "qemu.log",
+                handed=[theirs.fileno()],
+            )
         os.close(self._lock)
         self._lock = -1
         try:
@@ -185,52 +182,10 @@ class Process:
         """End QEMU, if it runs, and remove the directory. May be called twice."""
         if self.monitor:
             self.monitor.close()
-        if self._keeper:
-            self._keeper.communicate(b"end")  # not only its end: a forked child may hold the pipe open
-            self._keeper = None
+        if self._kept:
+            self._kept.close()
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def directories() -> list[Path]:
-    """The directories of this user's boxes, running or abandoned."""
-    found = Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")
-    return sorted(path for path in found if path.lstat().st_uid == os.getuid())
-
-
-def _locked_directory() -> tuple[Path, int]:
-    """A new directory, and the descriptor that holds its lock: the flock says that its box lives."""
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = os.open(path, os.O_RDONLY)
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.stat().st_ino == os.fstat(lock).st_ino:
-                return path, lock
-        os.close(lock)  # another box took it for abandoned before it was locked
-
-
-def is_kept(directory: Path) -> bool:
-    """Whether the box of this directory lives: its keeper holds the lock."""
-    return not _if_abandoned(directory, lambda _path: None)
-
-
-def _remove_abandoned() -> None:
-    for path in directories():
-        _if_abandoned(path, shutil.rmtree)
-
-
-def _if_abandoned(path: Path, act: Callable[[Path], object]) -> bool:
-    """Call `act` while we hold the lock of a directory that nobody else holds; whether that was so."""
-    with suppress(OSError):
-        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            act(path)
-            return True
-        finally:
-            os.close(lock)
-    return False

@@ -62,10 +62,14 @@ class Relay:
                 return
             self._spawn(self._serve, client)
 
+    def _join(self, client: socket.socket) -> socket.socket:
+        """The connection that this client's is joined to; raises NodeError."""
+        return self._connect()
+
     def _serve(self, client: socket.socket) -> None:
         with client:
             try:
-                server = self._connect()
+                server = self._join(client)
             except (NodeError, OSError):
                 return
             with server:

@@ -39,9 +39,9 @@ def hello(connection: socket.socket, facts: dict[str, Any]) -> None:
     frames.send_json(connection, frames.ANSWER, {"boot": boot})
 
 
-def connect(connection: socket.socket, path: str) -> None:
-    with socket.socket(socket.AF_UNIX) as target:
-        target.connect(path)
+def connect(connection: socket.socket, where: str | int) -> None:
+    with socket.socket(socket.AF_UNIX if isinstance(where, str) else socket.AF_INET) as target:
+        target.connect(where if isinstance(where, str) else ("127.0.0.1", where))
         frames.send_json(connection, frames.ANSWER, {})
         other = threading.Thread(target=frames.pump, args=(connection, target))
         other.start()

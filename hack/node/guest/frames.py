@@ -7,7 +7,7 @@ A connection begins with a request, a REQUEST frame whose data is JSON, and serv
     {"run": [argv], "env": {}, "cwd": "/"}     STDIN frames in (an empty one is the end), STDOUT and STDERR frames
                                                out, then ANSWER {"code": n}; -n when signal n ended it. When the
                                                connection breaks before, the command's process group is killed
-    {"connect": "/path/of.sock"}               ANSWER {}, then raw bytes both ways
+    {"connect": "/path/of.sock"}               ANSWER {}, then raw bytes both ways; a number is a TCP port
 
 An ANSWER {"error": text} says why a request can't be served.
 A frame is one byte of kind, four of length (big endian), data.
