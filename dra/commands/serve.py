@@ -3,10 +3,12 @@
     main thread     waits for the end
     dra.sock        Prepare, Unprepare, and the health of devices
     registration    a socket and threads of its own, so that it answers whatever Prepare does (fault K6)
+    publisher       ResourceSlices at the API server
     node-watch      CPUs on line; it also passes on that claims have changed
 
-Start: what is on disk, dra.sock, registration. Stop: registration, dra.sock; prepared claims, their files and the
-slices stay (fault A25). With claims from files there is no cluster: nobody to register with, and nowhere to publish.
+Start: what is on disk, dra.sock, registration, publisher. Stop: registration, dra.sock, publisher; prepared claims,
+their files and the slices stay (fault A25). With claims from files there is no cluster: nobody to register with, and
+nowhere to publish.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from loguru import logger
 
@@ -35,10 +38,12 @@ from dra.kubelet.service import DRAService
 from dra.kubelet.sockets import Sockets, remove_stale, sockets
 from dra.metadata_files import MetadataDirectory
 from dra.node_watch import NodeWatch
+from dra.offer import offered
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
 from dra.prepare.preparer import Preparer
 from dra.prepare.start import recover
+from dra.slices.publisher import Publisher
 from nri_cpu import __version__
 from nri_cpu.checkpoint.boot import boot_id
 from nri_cpu.checkpoint.locks import SYNCHRONIZED
@@ -56,16 +61,18 @@ def serve(settings: Settings, ending: Ending) -> None:
     places = _sockets(settings)
     check_cpu_manager(settings.kubelet_root, refuse=settings.refuse_cpu_manager)
     watch = _watch(settings)
-    source = _source(settings)
+    source, publisher = _cluster(settings)
     try:
         refuse_served(places.dra)  # before anything is written: it is the other one's state
     except ServerError as error:
         raise CommandError(str(error)) from error
     ledger = _ledger(settings, places, watch)
-    told = _Told(watch, ledger, HealthBoard())
+    told = _Told(watch, ledger, HealthBoard(), publisher, settings.devices.node_allocatable_mapping)
     told.refresh()
     with ExitStack() as ends:
         ends.callback(ledger.close)
+        if publisher:
+            ends.callback(publisher.stop)
         ends.callback(watch.stop)
         watch.start(told.refresh)
         _start(_dra_server(settings, places, source, told), ends)
@@ -73,7 +80,10 @@ def serve(settings: Settings, ending: Ending) -> None:
         logger.info(
             "serving the kubelet on {}, claims come from {}", places.dra, settings.claims_dir or "the API server"
         )
-        registration = None if settings.claims_dir else _register(places, ends)
+        registration = None
+        if publisher:
+            registration = _register(places, publisher, ends)
+            publisher.start()
         _wait(ending, registration)
         logger.info("stopping when the calls under way have ended; a second signal ends it at once")
     logger.info("stopped; prepared claims keep their CPUs")
@@ -86,11 +96,15 @@ class _Told:
     watch: NodeWatch
     ledger: Ledger
     board: HealthBoard
+    publisher: Publisher | None
+    mapping: bool
 
     def refresh(self) -> None:
         """Tell what is true now; called by one thread at a time."""
         seen, records = self.watch.seen, self.ledger.claims
         self.board.set(health_of(seen.node, records, seen.online))
+        if self.publisher:
+            self.publisher.want(offered(seen.node, records), self.mapping)
 
 
 def _sockets(settings: Settings) -> Sockets:
@@ -127,26 +141,28 @@ def _describe(node: Node) -> None:
     )
 
 
-def _source(settings: Settings) -> ClaimSource:
+def _cluster(settings: Settings) -> tuple[ClaimSource, Publisher | None]:
+    """Where claims come from, and who publishes the devices there."""
     if settings.claims_dir:
-        try:
-            source = ClaimsDir(settings.claims_dir)
-        except ClaimError as error:
-            raise UsageError(str(error)) from None
-        for problem in source.read()[1]:
-            logger.warning("in {}: {}", settings.claims_dir, problem)
-        return source
+        return _claims_dir(settings.claims_dir), None
+    from dra.kube import ApiServer, CredentialsError  # 15 MiB, which claims from files do without
+
     try:
-        from dra.kube import ApiServer, CredentialsError
-    except ModuleNotFoundError as error:  # of its own or of the client's needs
-        raise UsageError(
-            f"claims come from the API server, but Python's package {error.name} is not there: install the "
-            "Kubernetes client (pip install kubernetes), or read claims from files with --claims-dir"
-        ) from None
-    try:
-        return ApiServer(settings.kubeconfig, f"dra-cpu/{__version__}")
+        server = ApiServer(settings.kubeconfig, f"dra-cpu/{__version__}")
     except CredentialsError as error:
         raise UsageError(str(error)) from None
+    node = settings.devices.node_name
+    return server, Publisher(server.slices(node), node)
+
+
+def _claims_dir(path: Path) -> ClaimsDir:
+    try:
+        source = ClaimsDir(path)
+    except ClaimError as error:
+        raise UsageError(str(error)) from None
+    for problem in source.read()[1]:
+        logger.warning("in {}: {}", path, problem)
+    return source
 
 
 def _ledger(settings: Settings, places: Sockets, watch: NodeWatch) -> Ledger:
@@ -174,8 +190,8 @@ def _dra_server(settings: Settings, places: Sockets, source: ClaimSource, told: 
     return UnixServer(places.dra, [*DRAService(preparer).handlers(), *told.board.handlers()])
 
 
-def _register(places: Sockets, ends: ExitStack) -> Registration:
-    registration = Registration(places.dra, places.registration.parent, lambda: None)
+def _register(places: Sockets, publisher: Publisher, ends: ExitStack) -> Registration:
+    registration = Registration(places.dra, places.registration.parent, publisher.poke)
     _start(UnixServer(places.registration, [registration.handler()], WORKERS), ends)
     remove_stale(places)
     return registration

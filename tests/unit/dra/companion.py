@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,54 @@ import grpc
 import pytest
 
 from dra.kubelet import dra_pb2 as pb
+from hack.wait import wait_until
 from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.cpuset import CPUSet
 from tests.unit.dra.manifests import NODE
 from tests.unit.topology.machines import box, write_sysfs
 
 SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node"
+
+
+class Running:
+    """A dra-cpu that runs: what it has logged so far, and its end."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def said(self, words: str, since: int = 0) -> str:
+        """The first line after `since` lines with these words, once there is one; fails when it ends before."""
+
+        def found() -> str | None:
+            line = next((line for line in self.lines[since:] if words in line), None)
+            if not line and not self._reader.is_alive():
+                pytest.fail(f"no {words!r} in {self.text}")
+            return line
+
+        return wait_until(words, found)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """The exit code after this signal."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """The exit code, once it has ended by itself."""
+        code = self.process.wait(30)
+        self._reader.join()
+        return code
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        with self.process.stderr as log:
+            self.lines.extend(log)
 
 
 class Companion:
@@ -44,10 +88,7 @@ class Companion:
 
     @contextlib.contextmanager
     def running(self, *more: str) -> Iterator[subprocess.Popen[str]]:
-        arguments = self.arguments(*(more or ("--claims-dir", str(self.claims))))
-        environment = {"HOST_ROOT": str(self.host), "PYTHONPATH": f"{self.extra_path}:{Path.cwd()}"}
-        command = [sys.executable, "-m", "dra", *arguments]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        process = self._start(*(more or ("--claims-dir", str(self.claims))))
         try:
             assert process.stderr
             lines = []
@@ -61,6 +102,23 @@ class Companion:
         finally:
             process.kill()
             process.communicate()
+
+    @contextlib.contextmanager
+    def started(self, *more: str, before: str = "") -> Iterator[Running]:
+        """A dra-cpu that may not serve yet; `before`: Python that runs in it first, to break it."""
+        process = self._start(*more, before=before)
+        running = Running(process)
+        try:
+            yield running
+        finally:
+            process.kill()
+            running.ended()
+
+    def _start(self, *more: str, before: str = "") -> subprocess.Popen[str]:
+        environment = {"HOST_ROOT": str(self.host), "PYTHONPATH": f"{self.extra_path}:{Path.cwd()}"}
+        script = f"{before}\nimport sys\nfrom dra.cli import main\nsys.exit(main())"
+        command = [sys.executable, "-c", script, *self.arguments(*more)]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
     def call(self, method: str, *uids: str, name: str = "one") -> Any:
         kind = f"Node{method}Resources"

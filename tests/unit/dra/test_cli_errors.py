@@ -1,6 +1,5 @@
 """Promises of the dra-cpu command: whatever is wrong is one line with the way out, and the right exit code."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -87,19 +86,6 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
     assert code == 2
     assert text.startswith("dra-cpu")
     assert message in text
-
-
-@pytest.mark.parametrize("package", ["kubernetes", "urllib3"])
-def test_a_missing_kubernetes_client_is_one_line_with_the_way_out(
-    companion: Companion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    for module in [name for name in sys.modules if re.fullmatch(r"dra\.kube(\..*)?", name)]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, package, None)  # importing it is a ModuleNotFoundError
-    code, text = outcome(companion, capsys)
-    assert code == 2
-    assert f"package {package} is not there: install the Kubernetes client" in text
-    assert "--claims-dir" in text
 
 
 @pytest.mark.parametrize("arguments", [["--unknown"], ["--log-format", "xml"]])

@@ -1,0 +1,284 @@
+"""Promises of dra-cpu run to the kubelet: it starts whatever is missing, registers, reports health, and ends clean."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dra.kubelet import health_pb2
+from hack.wait import wait_until
+from nri_cpu.checkpoint.cdi import read_specs
+from nri_cpu.checkpoint.locks import FileLock
+from nri_cpu.cpuset import CPUSet
+from tests.protocol.fake_kubelet import HEALTH, FakeKubelet
+from tests.unit.dra.apiserver import FakeApiServer, apiserver
+from tests.unit.dra.companion import Companion
+from tests.unit.dra.manifests import UID, manifest, result
+
+ONE, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+NO_PLUGIN = "requirePlugin: false\n"
+
+
+@pytest.fixture
+def cluster(companion: Companion) -> Iterator[list[str]]:
+    """Arguments for an API server that knows one claim, and no nodes."""
+    with apiserver() as server:
+        server.put(manifest(result("cpudevnuma002")))
+        yield [*arguments(companion, server)]
+
+
+def arguments(companion: Companion, server: FakeApiServer) -> tuple[str, ...]:
+    config = companion.directory / "config.yaml"
+    config.write_text(NO_PLUGIN)
+    return "--kubeconfig", str(server.kubeconfig(companion.directory)), "--config", str(config)
+
+
+def sockets(companion: Companion) -> list[str]:
+    return sorted(path.name for path in companion.kubelet_root.rglob("*") if path.is_socket())
+
+
+class HealthStream:
+    """What a kubelet would know: the last report by device."""
+
+    def __init__(self, channel: grpc.Channel, version: str) -> None:
+        raw: Any = channel.unary_stream(HEALTH[version])
+        self._call = raw(b"", wait_for_ready=True)
+        self.reports: list[dict[str, tuple[str, str]]] = []
+        self.ended = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            for raw in self._call:
+                report = health_pb2.NodeWatchResourcesResponse.FromString(raw)
+                self.reports.append(
+                    {
+                        device.device.device_name: (health_pb2.HealthStatus.Name(device.health), device.message)
+                        for device in report.devices
+                    }
+                )
+        self.ended.set()
+
+    def close(self) -> None:
+        self._call.cancel()
+        self._thread.join()
+
+    def health(self, device: str) -> str:
+        return self.reports[-1][device][0] if self.reports and device in self.reports[-1] else ""
+
+
+@contextlib.contextmanager
+def health(socket: Path, version: str = "v1.DRAResourceHealth") -> Iterator[HealthStream]:
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        stream = HealthStream(channel, version)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+def put_off_line(companion: Companion, cpus: str) -> None:
+    """These CPUs of the node in a box, and no others, are off line from now on."""
+    gone = CPUSet.parse(cpus)
+    files = companion.host / "sys/devices/system/cpu"
+    for cpu in range(16):
+        (files / f"cpu{cpu}/online").write_text("0\n" if cpu in gone else "1\n")
+    (files / "online").write_text(f"{CPUSet(range(16)) - gone}\n")
+
+
+@pytest.mark.fault("A25", "K7")
+def test_it_registers_and_ends_without_a_socket_and_with_all_that_is_prepared(
+    companion: Companion, cluster: list[str]
+) -> None:
+    kubelet = FakeKubelet(companion.kubelet_root)
+    with kubelet.running(), companion.started(*cluster) as running:
+        plugin = kubelet.plugin("dra.cpu")
+        assert plugin.endpoint == str(companion.socket)
+        running.said("the kubelet has registered dra.cpu")
+        assert companion.call("Prepare", UID)[UID].error == ""
+        assert sockets(companion) == ["dra.cpu-reg.sock", "dra.sock"]
+        assert running.end() == 0
+    assert sockets(companion) == []
+    assert set(companion.prepared()) == set(read_specs(companion.cdi)) == {UID}
+    assert running.lines[-1].endswith("stopped; prepared claims keep their CPUs\n")
+
+
+@pytest.mark.fault("K10", "A32")
+def test_a_kubelet_that_starts_later_or_again_finds_it(companion: Companion, cluster: list[str]) -> None:
+    """Also when it has never run here: its directories are made as it would make them."""
+    companion.kubelet_root.rmdir()
+    with companion.started(*cluster) as running:
+        running.said("serving the kubelet")
+        wait_until("the registration socket", lambda: sockets(companion)[1:])
+        kubelet = FakeKubelet(companion.kubelet_root)
+        for _ in range(2):
+            with kubelet.running():
+                assert kubelet.plugin("dra.cpu").endpoint == str(companion.socket)
+        assert running.end() == 0
+
+
+@pytest.mark.fault("A32")
+def test_a_kubelet_that_refuses_is_quoted_and_asked_again(companion: Companion, cluster: list[str]) -> None:
+    kubelet = FakeKubelet(companion.kubelet_root, refusal="I know no such thing")
+    with kubelet.running(), companion.started(*cluster) as running:
+        running.said("ERROR   the kubelet refuses dra.cpu: I know no such thing")
+        kubelet.refusal = None
+        running.said("the kubelet has registered dra.cpu")
+        assert running.text.count("refuses dra.cpu") == 1
+        assert running.end() == 0
+
+
+@pytest.mark.fault("A32")
+def test_a_kubelet_that_never_calls_is_told_of_with_the_directory_that_it_has_to_watch(
+    companion: Companion, cluster: list[str]
+) -> None:
+    with companion.started(*cluster, before="from dra.commands import serve\nserve._OVERDUE = 0.2") as running:
+        line = running.said("the kubelet never called")
+        assert f"it has to watch {companion.kubelet_root}/plugins_registry" in line
+        assert running.end() == 0
+
+
+@pytest.mark.fault("A32")
+def test_nothing_is_overdue_once_the_kubelet_has_called(companion: Companion, cluster: list[str]) -> None:
+    slow = "from dra.commands import serve\nserve._OVERDUE = 0.5"
+    kubelet = FakeKubelet(companion.kubelet_root)
+    with kubelet.running(), companion.started(*cluster, before=slow) as running:
+        running.said("the kubelet has registered dra.cpu")
+        with pytest.raises(TimeoutError):
+            wait_until("a warning", lambda: "never called" in running.text or None, limit=1)
+        assert running.end() == 0
+
+
+@pytest.mark.fault("B10", "B11", "H5")
+@pytest.mark.parametrize("version", HEALTH)
+def test_health_follows_the_cpus_of_prepared_claims(companion: Companion, cluster: list[str], version: str) -> None:
+    with companion.started(*cluster) as running, health(companion.socket, version) as kubelet:
+        wait_until("the first report", lambda: kubelet.reports)
+        assert kubelet.reports[0] == {f"cpudevnuma00{n}": ("HEALTHY", "") for n in range(4)}
+        assert companion.call("Prepare", UID)[UID].error == ""
+        put_off_line(companion, "0,12")  # 4,12 are prepared
+        wait_until("Unhealthy", lambda: kubelet.health("cpudevnuma002") == "UNHEALTHY")
+        assert kubelet.reports[-1]["cpudevnuma000"] == ("HEALTHY", "")
+        assert kubelet.reports[-1]["cpudevnuma002"][1] == f"off line: CPU 12 of claim default/one ({UID})"
+        put_off_line(companion, "")
+        wait_until("Healthy", lambda: kubelet.health("cpudevnuma002") == "HEALTHY")
+        running.said("CPUs on line are 0-15 now, before 1-11,13-15: 4 devices, before 4")
+        running.process.send_signal(signal.SIGTERM)
+        assert kubelet.ended.wait(5)  # it does not wait for the end of streams
+        assert running.ended() == 0
+
+
+@pytest.mark.fault("B11", "H1", "H2")
+def test_cpus_that_come_while_it_runs_can_be_prepared(companion: Companion, cluster: list[str]) -> None:
+    put_off_line(companion, "4-5,12-13")
+    with companion.started(*cluster) as running:
+        running.said("3 grouped devices")
+        assert "device cpudevnuma002 does not exist" in companion.call("Prepare", UID)[UID].error
+        put_off_line(companion, "")
+        running.said("4 devices, before 3")
+        assert companion.call("Prepare", UID)[UID].error == ""
+
+
+@pytest.mark.fault("A37")
+def test_a_thread_that_dies_is_named_in_the_log_and_ends_it_with_exit_code_1(
+    companion: Companion, cluster: list[str]
+) -> None:
+    broken = "from dra.node_watch import NodeWatch\ndef look(self): raise KeyError('x')\nNodeWatch.look = look"
+    with companion.started(*cluster, before=broken) as running:
+        assert running.ended() == 1
+    assert "ERROR   the thread node-watch has failed, which is a fault of dra-cpu itself" in running.text
+    assert "in look" in running.text
+    assert running.lines[-1] == "dra-cpu: its thread node-watch has failed: KeyError; the log says where\n"
+    assert sockets(companion) == []
+
+
+@pytest.mark.fault("K9", "K3")
+def test_two_instances_of_two_pods_serve_side_by_side(companion: Companion, cluster: list[str]) -> None:
+    kubelet = FakeKubelet(companion.kubelet_root)
+    old, new = (companion.socket.with_name(f"dra-{uid}.sock") for uid in (ONE, OTHER))
+    with kubelet.running(), companion.started(*cluster, "--pod-uid", ONE) as first:
+        assert kubelet.plugin("dra.cpu").endpoint == str(old)
+        with companion.started(*cluster, "--pod-uid", OTHER) as second:
+            second.said("the kubelet has registered dra.cpu")
+            assert {plugin.endpoint for plugin in kubelet.registered.values()} == {str(old), str(new)}
+            companion.socket = old
+            prepared = companion.call("Prepare", UID)[UID]
+            assert first.end() == 0
+            companion.socket = new
+            assert companion.call("Prepare", UID)[UID] == prepared  # the one knows what the other did
+            assert companion.call("Unprepare", UID)[UID].error == ""
+            assert sockets(companion) == [f"dra-{OTHER}.sock", f"dra.cpu-{OTHER}-reg.sock"]
+            assert second.end() == 0
+    assert sockets(companion) == []
+
+
+@pytest.mark.fault("B8", "A39")
+def test_beside_a_static_cpu_manager_it_does_not_start_unless_it_is_told_to(
+    companion: Companion, cluster: list[str]
+) -> None:
+    (companion.kubelet_root / "cpu_manager_state").write_text('{"policyName": "static"}')
+    with companion.started(*cluster) as running:
+        assert running.ended() == 1
+    assert "cpu_manager_state says that the kubelet's CPU manager has policy static" in running.lines[-1]
+    assert not companion.checkpoint.exists()
+    config = companion.directory / "config.yaml"
+    config.write_text(f"{NO_PLUGIN}kubeletCPUManagerConflict: warn\n")
+    with companion.started(*cluster) as running:
+        running.said("WARNING")
+        running.said("serving the kubelet")
+        assert "has policy static" in running.text
+
+
+def test_with_claims_from_files_it_does_not_register_and_health_is_served(companion: Companion) -> None:
+    companion.checkpoint.parent.mkdir()
+    lock = FileLock(companion.checkpoint.with_name("synchronized.lock"))
+    assert lock.acquire()
+    (companion.claims / "one.json").write_text(json.dumps(manifest()))
+    kubelet = FakeKubelet(companion.kubelet_root)
+    with kubelet.running(), companion.started("--claims-dir", str(companion.claims)) as running:
+        with health(companion.socket) as stream:
+            wait_until("the first report", lambda: stream.reports)
+        assert companion.call("Prepare", UID)[UID].error == ""
+        assert sockets(companion) == ["dra.sock"]
+        assert running.end() == 0
+    lock.release()
+    assert (kubelet.registered, kubelet.failures) == ({}, [])
+
+
+@pytest.mark.fault("K7", "K9")
+def test_sockets_of_a_killed_instance_are_taken_over_and_those_of_an_earlier_pod_removed(
+    companion: Companion, cluster: list[str]
+) -> None:
+    with companion.started(*cluster, "--pod-uid", ONE) as running:
+        running.said("claims come from the API server")
+        wait_until("both sockets", lambda: sockets(companion)[1:])
+        running.end(signal.SIGKILL)
+    for socket in companion.kubelet_root.rglob("*"):
+        if socket.is_socket():
+            os.utime(socket, (0, 0))  # it was long ago
+    with companion.started(*cluster) as running:
+        wait_until("our sockets only", lambda: sockets(companion) == ["dra.cpu-reg.sock", "dra.sock"] or None)
+        running.end(signal.SIGKILL)
+    with companion.started(*cluster) as running:
+        running.said("serving the kubelet")
+        assert running.end() == 0
+    assert sockets(companion) == []
+
+
+@pytest.mark.fault("A31")
+@pytest.mark.parametrize("text", ["", "x", "$(POD_UID)", "../../../etc", ONE.upper().replace("1", "A"), ONE + "0"])
+def test_what_is_no_uid_of_a_pod_is_refused(companion: Companion, cluster: list[str], text: str) -> None:
+    with companion.started(*cluster, "--pod-uid", text) as running:
+        assert running.ended() == 2
+    assert "argument --pod-uid: " in running.lines[-1]
+    assert "is no UID of a pod: give what the downward API has in metadata.uid" in running.lines[-1]
