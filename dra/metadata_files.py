@@ -58,27 +58,24 @@ class MetadataDirectory:
         except CheckpointError as error:
             logger.error("metadata of claims that are not prepared may stay: {}", error)
         for record, request in wanted:
-            if not self._is_whole(record, request) and self._write(record, request):
+            if self._write(record, request, anew=False):
                 logger.info("claim {}/{} ({}) got its metadata again", record.namespace, record.name, record.uid)
 
-    def _write(self, record: ClaimRecord, request: str) -> bool:
+    def _write(self, record: ClaimRecord, request: str, *, anew: bool = True) -> bool:
+        """Whether the files were written; not `anew`: only if they are not there as they should be."""
         try:
-            for path, raw in self._files(record, request).items():
-                try:
-                    replace(path, raw, _MODE)
-                except CheckpointUnwritable:  # mostly since the directory is not there
-                    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-                    replace(path, raw, _MODE)
+            files = self._files(record, request)
+            if not anew and all(_holds(path, raw) for path, raw in files.items()):
+                return False
+            for path, raw in files.items():
+                _replace(path, raw)
         except (CheckpointError, OSError) as error:
             logger.error("claim {} has no metadata for request {}: {}", record.uid, request, error)
             return False
-        return True
-
-    def _is_whole(self, record: ClaimRecord, request: str) -> bool:
-        try:
-            return all(read_bytes(path, _LIMIT) == raw for path, raw in self._files(record, request).items())
-        except CheckpointError:
+        except Exception:
+            logger.exception("claim {} has no metadata for request {}: an error of dra-cpu itself", record.uid, request)
             return False
+        return True
 
     def _files(self, record: ClaimRecord, request: str) -> Mapping[Path, bytes]:
         """What the claim's files hold; the one on the host first, which must be there when its spec is used."""
@@ -109,6 +106,21 @@ def _claims_files(directory: Path, prefix: str, wanted: Collection[str]) -> list
     except OSError as error:
         raise CheckpointUnreadable(f"{directory} can't be listed: {error.strerror}; check its mode") from error
     return [path for path in found if is_uid(path.name.removeprefix(prefix).partition("_")[0])]
+
+
+def _holds(path: Path, raw: bytes) -> bool:
+    try:
+        return read_bytes(path, _LIMIT) == raw
+    except CheckpointError:
+        return False
+
+
+def _replace(path: Path, raw: bytes) -> None:
+    try:
+        replace(path, raw, _MODE)
+    except CheckpointUnwritable:  # mostly since the directory is not there: looking each time would cost more
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        replace(path, raw, _MODE)
 
 
 def _remove(path: Path) -> None:

@@ -90,6 +90,7 @@ def records(uid: str, cpus: CPUSet) -> st.SearchStrategy[ClaimRecord]:
         st.lists(devices, max_size=3).map(tuple),
         st.dictionaries(st.text(max_size=8), json_values, max_size=2),
         unknown_fields,
+        st.none() | names,
     )
 
 

@@ -79,6 +79,16 @@ def test_the_owners_have_the_documented_shape_to_the_letter() -> None:
     }
 
 
+def test_only_a_claim_of_a_template_has_the_name_that_its_pod_has_for_it() -> None:
+    named = replace(CLAIM_A, pod_claim_name="mine")
+    raw = codec.checkpoint_to_bytes(Checkpoint(CPUSet(), {UID_A: named}), BOOT)
+    assert data_of(raw)["claims"][UID_A]["podClaimName"] == "mine"
+    assert codec.checkpoint_from_bytes(raw)[0].claims == {UID_A: named}
+    for wrong in (7, True, [1], "a\nb"):
+        with pytest.raises(Corrupt, match="podClaimName"):
+            codec.checkpoint_from_bytes(file_with(changed(data_of(raw), ("claims", UID_A, "podClaimName"), wrong)))
+
+
 def test_a_file_made_by_other_means_is_read() -> None:
     assert codec.checkpoint_from_bytes(file_with(data_of(FILE))) == (CHECKPOINT, BOOT)
     assert codec.owners_from_bytes(file_with(data_of(OWNERS_FILE))) == (OWNERS, BOOT)

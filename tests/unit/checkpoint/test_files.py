@@ -318,3 +318,12 @@ def test_leftovers_of_a_killed_writer_are_removed_and_nothing_else(path: Path) -
 def test_the_claim_in_the_file_is_the_one_written(path: Path) -> None:
     files.write_durably(path, NEW)
     assert files.read_checkpoint(path)[0].claims[UID_A] == CLAIM_A
+
+
+def test_a_file_for_others_has_the_mode_it_is_meant_to_have_whatever_the_umask(path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        files.replace(path, NEW, 0o644)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644

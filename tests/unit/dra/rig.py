@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dra.cdi import CdiDirectory
 from dra.claims import ClaimError, ClaimRef
-from dra.devices import DeviceMode
+from dra.devices import AttributeValue, DeviceMode
+from dra.metadata import spec_file
 from dra.metadata_files import MetadataDirectory
 from dra.prepare.choice import Node
 from dra.prepare.ledger import Ledger
 from dra.prepare.preparer import Preparer
 from dra.prepare.start import recover
-from nri_cpu.checkpoint.cdi import file_name
+from nri_cpu.checkpoint.cdi import FILE_PREFIX, file_name
 from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.checkpoint.locks import FileLock
 from nri_cpu.checkpoint.model import Checkpoint
@@ -80,7 +81,7 @@ class Rig:
     ) -> None:
         """A start of dra-cpu: the first one, or the next after a stop or a crash; `configured` goes to Node.of."""
         self.node = Node.of(NODE, mode, self.topology, CPUSet.parse(reserved), min_shared, **configured)
-        metadata = MetadataDirectory(self.metadata, self.cdi.path, self.node.attributes)
+        metadata = MetadataDirectory(self.metadata, self.cdi.path, self.attributes)
         state = recover(self.checkpoint, self.cdi, metadata, self.node, boot)
         self.ledger = Ledger(self.checkpoint, self.cdi, metadata, state, boot, changed=self.count_change)
         synchronized = self.checkpoint.with_name("synchronized.lock") if require_plugin else None
@@ -91,6 +92,9 @@ class Rig:
             synchronized=synchronized,
             online=online or (lambda: self.online),
         )
+
+    def attributes(self, name: str) -> Mapping[str, AttributeValue]:
+        return self.node.attributes(name)
 
     def count_change(self) -> None:
         self.changes += 1
@@ -128,12 +132,23 @@ class Rig:
     def spec(self, ref: ClaimRef) -> Path:
         return self.cdi.path / file_name(ref.uid)
 
+    def metadata_of(self, ref: ClaimRef, request: str = "cpus") -> dict[str, Any]:
+        """What a container of the claim reads: the newest version in the file that its CDI device mounts."""
+        (device,) = json.loads((self.cdi.path / spec_file(ref.uid, request)).read_bytes())["devices"]
+        (mount,) = device["containerEdits"]["mounts"]
+        found: dict[str, Any] = json.loads(Path(mount["hostPath"]).read_bytes().splitlines()[0])
+        return found
+
+    def has_metadata(self, ref: ClaimRef) -> bool:
+        """Whether anything of the claim's metadata is there."""
+        return any(ref.uid in name and not name.startswith(FILE_PREFIX) for name in self.snapshot()[1])
+
     def env(self, ref: ClaimRef) -> dict[str, str]:
         """What the claim's spec puts into a container."""
         edits = json.loads(self.spec(ref).read_bytes())["devices"][-1]["containerEdits"]
         return dict(setting.split("=", 1) for setting in edits["env"])
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes]]:
-        """All that is durable: the checkpoint's content and the CDI directory."""
-        specs = self.cdi.path.iterdir() if self.cdi.path.is_dir() else ()
-        return self.checkpoint.read_bytes(), {path.name: path.read_bytes() for path in specs}
+        """All that lasts: the checkpoint's content, the CDI directory and the metadata on the host."""
+        found = [path for place in (self.cdi.path, self.metadata) if place.is_dir() for path in place.iterdir()]
+        return self.checkpoint.read_bytes(), {path.name: path.read_bytes() for path in found}

@@ -131,6 +131,41 @@ def test_a_name_that_no_object_can_have_is_refused(field: str, value: str) -> No
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.parametrize("field", ["name", "namespace"])
+@pytest.mark.parametrize("value", ["..", "../x", "a/b", "/etc", ".a", "a.", "a..b", "A", "a_b", "-a", "a-", "a b", "ü"])
+def test_a_name_that_would_be_another_path_is_refused(field: str, value: str) -> None:
+    claim = manifest()
+    claim["metadata"][field] = value
+    with pytest.raises(ClaimError, match=f"metadata.{field} '.*' is no name of a Kubernetes object"):
+        parse_claim(claim, UID)
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a.b-c.9", "x" * 253, "a-" * 126 + "a"])
+def test_every_name_that_an_object_can_have_is_taken(name: str) -> None:
+    assert parse_claim(manifest(name=name), UID).name == name
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name"),
+    [
+        ({"resource.kubernetes.io/pod-claim-name": "mine"}, "mine"),
+        ({"resource.kubernetes.io/pod-claim-name": ""}, None),
+        ({"resource.kubernetes.io/pod-claim-name": "../../../etc"}, None),
+        ({"resource.kubernetes.io/pod-claim-name": "a.b"}, None),
+        ({"resource.kubernetes.io/pod-claim-name": "mine\n"}, None),
+        ({"resource.kubernetes.io/pod-claim-name": "x" * 64}, None),
+        ({"resource.kubernetes.io/pod-claim-name": 7}, None),
+        ({"something": "else"}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_a_pods_name_for_its_claim_is_a_name_or_says_nothing(annotations: object, name: str | None) -> None:
+    claim = manifest()
+    claim["metadata"]["annotations"] = annotations
+    assert parse_claim(claim, UID).pod_claim_name == name
+
+
 @pytest.mark.fault("K3")
 @pytest.mark.parametrize("status", [None, {}, {"allocation": None}])
 def test_a_claim_without_allocation_is_refused(status: object) -> None:
@@ -195,6 +230,7 @@ def test_quantities_are_exact(text: str, value: Fraction) -> None:
         (lambda claim: claim["metadata"].update(uid=7), "metadata.uid is a number"),
         (lambda claim: claim["metadata"].update(name=""), "metadata.name is empty"),
         (lambda claim: claim["metadata"].update(namespace=[]), "metadata.namespace is a list"),
+        (lambda claim: claim["metadata"].update(annotations=[]), "metadata.annotations is a list"),
         (lambda claim: claim.update(metadata=None), "metadata is missing"),
         (lambda claim: claim.update(status=[]), "status is a list"),
         (lambda claim: claim["status"].update(allocation="x"), "status.allocation is a string"),
@@ -269,6 +305,7 @@ def paths(value: object, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 WHOLE = manifest(result(shareID=uid(9), adminAccess=False), pod=uid(7))
+WHOLE["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "mine"}
 WHOLE["status"]["allocation"]["devices"]["config"] = [config({"x": 1}, requests=["cpus"])]
 
 

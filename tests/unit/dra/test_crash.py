@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def assert_goes_on_right(world: Path, before: ClaimRecord, may_be_gone: bool) ->
     rig = Rig(world)
     claims = rig.on_disk().claims
     assert rig.cdi.read() == claims
+    assert_metadata_is_of(rig, claims)
     if before.uid in claims or not may_be_gone:
         assert claims[before.uid] == before
     taken = EMPTY
@@ -46,11 +48,25 @@ def assert_goes_on_right(world: Path, before: ClaimRecord, may_be_gone: bool) ->
         cpus = rig.prepare(ref)
         assert len(cpus) == 2
         assert cpus == (claims[ref.uid].cpus if ref.uid in claims else cpus - taken)
+    assert_metadata_is_of(rig, rig.on_disk().claims)
     for ref in refs:
         assert rig.unprepare(ref) == ""
     assert rig.recorded == {}
     assert list(rig.cdi.path.iterdir()) == []
+    assert list(rig.metadata.iterdir()) == []
     assert [path.name for path in rig.checkpoint.parent.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def assert_metadata_is_of(rig: Rig, claims: Mapping[str, ClaimRecord]) -> None:
+    """Each claim has its metadata, whole; nothing else is there."""
+    for number in (1, 2, 3):
+        ref = rig.claim(number)
+        assert rig.has_metadata(ref) == (ref.uid in claims)
+        if ref.uid in claims:
+            device = rig.metadata_of(ref)["requests"][0]["devices"][0]
+            assert device["attributes"]["dra.cpu/cpuset"] == {"string": str(claims[ref.uid].cpus)}
+    files = [*rig.cdi.path.iterdir(), *rig.metadata.iterdir()] if claims else []
+    assert len(files) == 3 * len(claims), files
 
 
 @pytest.mark.fault("S1", "K11", "A14")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dra.claims import ClaimRef
 from dra.prepare import ledger
 from dra.prepare.preparer import PreparedDevice
 from nri_cpu.checkpoint import codec
@@ -139,6 +140,81 @@ def test_what_another_instance_wrote_counts(rig: Rig) -> None:
     assert set(rig.recorded) == {b.uid, c.uid}
     assert rig.unprepare(a) == ""
     assert rig.prepare(a) == parse("0,8")
+
+
+def test_changes_are_told_after_each_transaction_that_made_one_and_no_other(rig: Rig) -> None:
+    ref, other = rig.claim(1), rig.claim(2, cpus="0")
+    rig.prepare(ref)
+    assert (rig.changes, set(rig.ledger.claims)) == (1, {ref.uid})
+    rig.prepare(ref)
+    rig.refusal(other)
+    rig.unprepare(other)
+    assert rig.changes == 1
+    rig.unprepare(ref)
+    assert (rig.changes, set(rig.ledger.claims)) == (2, set())
+
+
+def test_what_another_instance_changed_is_told_when_it_is_seen(rig: Rig) -> None:
+    ref = rig.claim()
+    another(rig).prepare(ref)
+    assert rig.changes == 0
+    rig.unprepare(rig.claim(2))
+    assert (rig.changes, set(rig.ledger.claims)) == (1, {ref.uid})
+
+
+def test_changes_are_told_with_no_lock_held(rig: Rig) -> None:
+    seen: list[set[str]] = []
+    second = rig.claim(2)
+
+    def changed() -> None:
+        seen.append(set(rig.ledger.claims))
+        if len(seen) == 1:  # a transaction within, and one of another thread
+            thread = threading.Thread(target=rig.prepare, args=(second,))
+            thread.start()
+            thread.join(30)
+            assert rig.unprepare(second) == ""
+
+    rig.ledger._changed = changed
+    ref = rig.claim(1)
+    rig.prepare(ref)
+    assert seen == [{ref.uid}, {ref.uid, second.uid}, {ref.uid}]
+
+
+def test_a_fault_in_what_follows_from_a_change_fails_no_claim(rig: Rig) -> None:
+    def changed() -> None:
+        raise RuntimeError("a fault of ours")
+
+    rig.ledger._changed = changed
+    ref = rig.claim()
+    rig.prepare(ref)
+    assert rig.unprepare(ref) == ""
+
+
+@pytest.mark.fault("K9", "A7")
+def test_two_instances_at_work_at_the_same_time_lose_no_claim_and_share_no_cpu(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, machine(cores=32))
+    instances = [rig, another(rig)]
+    refs = [rig.claim(number, cpus="1") for number in range(24)]
+    wrong: list[str] = []
+
+    def work(share: list[ClaimRef]) -> None:
+        for at, ref in enumerate(share):
+            prepared = instances[at % 2].outcome(ref)[ref.uid]
+            wrong.extend([prepared] if isinstance(prepared, str) else [])
+            if at % 3 == 0:
+                wrong.append(instances[(at + 1) % 2].unprepare(ref))
+
+    threads = [threading.Thread(target=work, args=(refs[at::4],)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert "".join(wrong) == ""
+    kept = {ref.uid for at in range(4) for number, ref in enumerate(refs[at::4]) if number % 3}
+    assert set(rig.recorded) == kept
+    assert len(CPUSet.union(rig.recorded.values())) == len(kept)
+    assert rig.cdi.read() == rig.on_disk().claims
+    assert {ref.uid for ref in refs if rig.has_metadata(ref)} == kept
 
 
 @pytest.mark.fault("S2")

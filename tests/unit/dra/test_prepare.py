@@ -13,6 +13,9 @@ from dra.prepare import ledger
 from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import write_durably
 from nri_cpu.cpuset import CPUSet
+from nri_cpu.policy.claiming import Use, wish
+from nri_cpu.policy.events import follow
+from nri_cpu.policy.state import Facts, State
 from nri_cpu.topology import read_online
 from tests.unit.dra.manifests import config, configured, manifest, result, uid
 from tests.unit.dra.rig import Rig
@@ -338,3 +341,39 @@ def test_how_cpus_were_chosen_is_on_disk_and_counts_until_unprepare(rig: Rig) ->
     assert rig.unprepare(ref) == ""
     assert "cpuConfig has the unknown key 'tomorrow' (1)" in rig.refusal(ref)
     assert rig.recorded == {}
+
+
+@pytest.mark.fault("A40")
+@pytest.mark.parametrize("mode", DeviceMode)
+def test_a_claim_that_the_scheduler_made_for_an_extended_resource_is_one_like_others(
+    tmp_path: Path, mode: DeviceMode
+) -> None:
+    rig = Rig(tmp_path, mode=mode)
+    individual = [result(f"cpudev{cpu:03}", None, "container-0-request-0") for cpu in (2, 10)]
+    results = individual if mode is DeviceMode.INDIVIDUAL else [result(request="container-0-request-0")]
+    claim = manifest(*results, name="pod-extended-resources-8dkl2")
+    claim["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    ref = rig.claims.put(claim)
+    assert len(rig.prepare(ref)) == 2
+    told = rig.metadata_of(ref, "container-0-request-0")
+    assert told["metadata"]["name"] == ref.name
+    assert rig.unprepare(ref) == ""
+    assert rig.recorded == {}
+
+
+@pytest.mark.fault("B7")
+def test_two_claims_of_the_most_devices_that_a_claim_can_have_are_64_cpus_for_one_container(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, machine(cores=40, threads=2), mode=DeviceMode.INDIVIDUAL)
+    refs = [
+        rig.claim(number, *(result(f"cpudev{32 * number + at:03}", None, f"r{at}") for at in range(32)))
+        for number in range(2)
+    ]
+    answer = rig.outcome(*refs)
+    assert [len(answer[ref.uid]) for ref in refs] == [32, 32]
+    env = tuple(f"{name}={value}" for ref in refs for name, value in rig.env(ref).items())
+    asked = tuple(name for ref in refs for device in answer[ref.uid] for name in device.cdi_ids)
+    facts = Facts("c1", "main", "pod", env=env, cdi_devices=asked)
+    online = rig.topology.online
+    use = wish(follow(State(online=online, reserved=CPUSet()), online, rig.on_disk()), facts)
+    assert isinstance(use, Use)
+    assert use.cpus == CPUSet(range(64))

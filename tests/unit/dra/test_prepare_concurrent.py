@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra.claims import ClaimRef
+from dra.claims import ClaimError, ClaimRef
+from dra.prepare.reads import HELPERS
 from tests.unit.dra.rig import Rig
 from tests.unit.topology.machines import machine
 
@@ -75,3 +76,72 @@ def test_fifty_concurrent_claims_leave_fifty_intact_specs(tmp_path: Path) -> Non
     assert set(rig.cdi.read()) == set(rig.recorded) == {ref.uid for ref in refs}
     rig.unprepare(refs[7])
     assert set(rig.cdi.read()) == set(rig.recorded) == {ref.uid for ref in refs if ref != refs[7]}
+
+
+@pytest.mark.fault("K4")
+def test_claims_of_one_call_are_read_at_the_same_time_and_not_too_many(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, machine(cores=64, threads=2))
+    most = HELPERS + 1
+    together = threading.Barrier(most)
+    counting = threading.Lock()
+    now = at_most = 0
+
+    def meet(ref: ClaimRef) -> None:
+        nonlocal now, at_most
+        with counting:
+            now += 1
+            at_most = max(at_most, now)
+        together.wait(30)
+        with counting:
+            now -= 1
+
+    rig.claims.before = meet
+    refs = [rig.claim(number) for number in range(3 * most)]
+    answer = rig.outcome(*refs)
+    assert [len(answer[ref.uid]) for ref in refs] == [1] * len(refs)
+    assert at_most == most
+
+
+@pytest.mark.fault("K4")
+def test_a_call_is_not_kept_by_the_reads_of_another(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, machine(cores=64, threads=2))
+    slow = [rig.claim(number) for number in range(HELPERS + 1)]
+    quick = [rig.claim(number) for number in range(20, 24)]
+    go = threading.Event()
+    reading = threading.Semaphore(0)
+
+    def wait(ref: ClaimRef) -> None:
+        if ref in slow:
+            reading.release()
+            assert go.wait(30)
+
+    rig.claims.before = wait
+    thread = threading.Thread(target=rig.outcome, args=slow)
+    thread.start()
+    for _ in slow:
+        assert reading.acquire(timeout=30)
+    assert [len(devices) for devices in rig.outcome(*quick).values()] == [1] * len(quick)
+    assert set(rig.recorded) == {ref.uid for ref in quick}
+    go.set()
+    thread.join(30)
+    assert set(rig.recorded) == {ref.uid for ref in (*slow, *quick)}
+
+
+@pytest.mark.fault("K4")
+def test_answers_come_in_the_order_of_the_request_whatever_was_read_first(rig: Rig) -> None:
+    refs = [rig.claim(number, cpus="1") for number in range(6)]
+    later = threading.Event()
+
+    def wait(ref: ClaimRef) -> None:
+        if ref == refs[-1]:
+            later.set()
+        elif ref == refs[0]:
+            assert later.wait(30)
+        elif ref == refs[3]:
+            raise ClaimError("it can't be read")
+
+    rig.claims.before = wait
+    answer = rig.outcome(*refs)
+    assert answer[refs[3].uid] == f"claim {refs[3]}: it can't be read"
+    # CPUs too: which one a claim gets is not left to the network.
+    assert [str(rig.recorded[ref.uid]) for ref in refs if ref != refs[3]] == ["0", "8", "1", "9", "2"]
