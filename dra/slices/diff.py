@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dra.devices import DRIVER
 from dra.slices.content import content
 from dra.slices.objects import Manifest, index_width
 
-# An int64 that still has a next one.
-_MAX_GENERATION = 2**63 - 2
+_MAX_GENERATION = 2**63 - 1  # an int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,13 @@ def plan(existing: Sequence[Manifest], desired: Sequence[Manifest], owner: Owner
     """
     if not desired:
         return removal(existing)
-    pool = desired[0]["spec"]["pool"]["name"]
-    highest, matches = _matches(existing, pool, len(desired))
+    highest, matches = _matches(existing, desired[0]["spec"], len(desired))
     changed = {at for at, match in matches.items() if not _is_done(match, _aim(desired, at, highest), owner)}
     missing = [at for at in range(len(desired)) if at not in matches]
     generation = highest
     if missing or len(changed) > 1:
+        if highest == _MAX_GENERATION:  # where somebody set it: the pool starts anew
+            return replace(plan((), desired, owner), delete=removal(existing).delete)
         generation, changed = highest + 1, set(matches)
     kept = {_name(match) for match in matches.values()}
     return Plan(
@@ -92,9 +92,9 @@ def plan(existing: Sequence[Manifest], desired: Sequence[Manifest], owner: Owner
     )
 
 
-def _matches(existing: Sequence[Manifest], pool: str, count: int) -> tuple[int, dict[int, Manifest]]:
+def _matches(existing: Sequence[Manifest], aim: Manifest, count: int) -> tuple[int, dict[int, Manifest]]:
     """The pool's highest generation, 0 without slices; its slices that can stay, by their index."""
-    generations = {_name(manifest): _generation(manifest, pool) for manifest in existing}
+    generations = {_name(manifest): _generation(manifest, aim) for manifest in existing}
     highest = max((generation for generation in generations.values() if generation is not None), default=0)
     matches: dict[int, Manifest] = {}
     for manifest in sorted(existing, key=_name):
@@ -104,13 +104,19 @@ def _matches(existing: Sequence[Manifest], pool: str, count: int) -> tuple[int, 
     return highest, matches
 
 
-def _generation(manifest: Manifest, pool: str) -> int | None:
-    """None where it is none of this pool, or none that can be counted on from."""
+def _generation(manifest: Manifest, aim: Manifest) -> int | None:
+    """None where it is none of this pool, or none that can be counted on from; `aim`: any spec of the desired pool."""
     spec = manifest.get("spec")
-    found = spec.get("pool") if isinstance(spec, Mapping) else None
-    if not isinstance(found, Mapping) or found.get("name") != pool:
+    pool = spec.get("pool") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(pool, Mapping):
         return None
-    generation = found.get("generation")
+    # What can't be updated (the API's validation) is no part of this pool where it differs.
+    if (
+        any(spec.get(field) != aim[field] for field in ("driver", "nodeName"))
+        or pool.get("name") != aim["pool"]["name"]
+    ):
+        return None
+    generation = pool.get("generation")
     if type(generation) is not int or not 0 <= generation <= _MAX_GENERATION:
         return None
     return generation

@@ -33,7 +33,7 @@ def _lost(asked: Manifest, answered: Mapping[str, object] | None) -> Iterator[tu
             yield field, _GATES.get(field)
     for part in ("attributes", "capacity"):
         found = answered.get(part)
-        if isinstance(found, Mapping):
+        if isinstance(found, Mapping) and found:  # else it is told above
             for name, value in asked.get(part, {}).items():
                 if not _has(found.get(name), value):
                     yield f"{part} {name}", _LIST_GATE if _is_list(value) else None
