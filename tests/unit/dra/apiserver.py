@@ -215,7 +215,8 @@ def _selector(request: Request) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def apiserver(tls: ssl.SSLContext | None = None) -> Iterator[FakeApiServer]:
+def apiserver(tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[FakeApiServer]:
+    """`port`: of the loopback; 0: any that is free."""
     fake = FakeApiServer()
 
     handler: Any = type("Handler", (_Handler,), {"fake": fake})
@@ -234,7 +235,7 @@ def apiserver(tls: ssl.SSLContext | None = None) -> Iterator[FakeApiServer]:
         def handle_error(self, request: object, client_address: object) -> None:
             """Clients that give up are what some tests want."""
 
-    server = Server(("127.0.0.1", 0), handler)
+    server = Server(("127.0.0.1", port), handler)
     fake.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
