@@ -205,7 +205,7 @@ def _why(node: Node, name: str) -> str:
     if device := every_device(node.topology, node.topology.online).get(name):
         return f"all its CPUs ({device.cpus}) are reserved"
     if cpus := offline_devices(node.topology).get(name):
-        return f"all its CPUs ({cpus}) were off line when dra-cpu started"
+        return f"all its CPUs ({cpus}) are off line"
     return f"there are {_listed(node.devices) or 'none'}"
 
 
@@ -293,7 +293,7 @@ def _named(
         (cpuset - node.topology.present - online, "do not exist"),
         (cpuset - online, "are off line"),
         (cpuset & node.reserved, "are reserved"),
-        (cpuset - device.cpus, "were off line when dra-cpu started, restart it"),
+        (cpuset - device.cpus, "have come on line this moment, the kubelet tries again"),
     ):
         if wrong:
             raise ClaimError(f"{what}: CPUs {_short(wrong)} {why}")

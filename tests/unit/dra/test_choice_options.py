@@ -285,9 +285,11 @@ def test_named_cpus_take_the_machine_device(group_by: GroupBy) -> None:
     )
 
 
-def test_named_cpus_that_came_on_line_after_the_start_are_refused() -> None:
+def test_named_cpus_that_the_node_does_not_know_of_yet_are_refused() -> None:
     here = node(t1(offline=[7]), MACHINE)
-    assert "CPUs 7 were off line when dra-cpu started, restart it" in refusal(here, entry(cpuset="7-8"), online="0-15")
+    assert "CPUs 7 have come on line this moment, the kubelet tries again" in refusal(
+        here, entry(cpuset="7-8"), online="0-15"
+    )
     assert "CPUs 7 are off line" in refusal(here, entry(cpuset="7-8"))
 
 
