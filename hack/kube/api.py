@@ -76,6 +76,13 @@ class Api:
             raise ApiError(f"{method} {where}", status, str(found.get("reason", "")), str(found.get("message", "")))
         return found
 
+    def text(self, path: str) -> str:
+        """What is served at a path that is no object's, such as /metrics."""
+        status, answer = self._exchange("GET", path, None, {})
+        if status != 200:
+            raise ApiError(f"GET {path}", status, "", answer.decode(errors="replace")[:500])
+        return answer.decode()
+
     def get(self, kind: str, name: str, namespace: str = "default", sub: str = "") -> Object:
         found: Object = self.request("GET", self._resource(kind).path(namespace, name, sub))
         return found

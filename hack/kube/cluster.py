@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +22,7 @@ from hack.kube.node import KubeNode, network
 from hack.node import launch
 from hack.node.errors import BuildError, ChannelError
 from hack.node.machine import Machine
-from hack.node.tools import TO_RUN, Report, need, silent
+from hack.node.tools import TO_CERTIFY, TO_RUN, Report, need, silent
 
 
 class Cluster:
@@ -52,6 +53,12 @@ class Cluster:
     def close(self) -> None:
         """End everything and remove the directory. May be called twice."""
         self._parts.close()
+
+    def check_alive(self) -> None:
+        """Raise ClusterError or QemuError when a program of the control plane or a box has ended by itself."""
+        self._control_plane.check_alive()
+        for node in self.nodes:
+            node.box.check_alive()
 
     def stop_apiserver(self) -> None:
         """Kill the API server: connections are refused, and those there were end."""
@@ -130,24 +137,29 @@ class Cluster:
         step("nodes ready")
 
 
+def prepare(machine: Machine | None = None, report: Report = silent) -> Path:
+    """Build what a cluster is made from, if need be: the programs (ten minutes), the nodes' image and a frozen machine
+    (a minute); the directory of the programs. Raises subclasses of NodeError, or TimeoutError."""
+    need({**TO_RUN, **TO_CERTIFY}, report)
+    try:
+        programs = build.programs()
+    except GoBuildError as error:
+        raise BuildError(str(error)) from error
+    launch.snapshot(machine or Machine(), report, variant(programs))
+    return programs
+
+
 def start(
     gates: Mapping[str, bool] | None = None,
     nodes: int = 1,
     machine: Machine | None = None,
     report: Report = silent,
 ) -> Cluster:
-    """Start a cluster; returns when its nodes, named node1 and on, are ready.
+    """Start a cluster; returns when its nodes, named node1 and on, are ready. What is missing is built first (prepare).
 
-    `gates` are feature gates of all programs. What it is made from is built first if need be: the programs (ten
-    minutes), the nodes' image and a frozen machine (a minute). Raises subclasses of NodeError, or TimeoutError.
+    `gates` are feature gates of all programs. Raises subclasses of NodeError, or TimeoutError.
     """
-    need(TO_RUN, report)
-    try:
-        programs = build.programs()
-    except GoBuildError as error:
-        raise BuildError(str(error)) from error
-    launch.snapshot(machine or Machine(), report, variant(programs))
-    cluster = Cluster(ControlPlane(programs, gates or {}))
+    cluster = Cluster(ControlPlane(prepare(machine, report), gates or {}))
     try:
         cluster._start([f"node{number + 1}" for number in range(nodes)], machine, report)  # noqa: SLF001
     except BaseException:

@@ -155,6 +155,8 @@ class ControlPlane:
         return [f"--feature-gates={gates}"] if gates else []
 
     def _start(self, name: str, *arguments: str, directory: Path | None = None) -> None:
+        if name in self._kept:
+            self._kept[name].close()
         # etcd's keeper removes everything, for it runs as long as the cluster; the others' a directory that is not.
         self._kept[name] = Kept(
             [str(self.programs / name), *arguments],

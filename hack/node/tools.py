@@ -29,6 +29,8 @@ TO_BUILD = {
     "as": "binutils",
     "ld": "binutils",
 }
+# What a cluster of boxes needs besides.
+TO_CERTIFY = {"openssl": "openssl"}
 
 Report = Callable[[str], None]
 """Called with one line for each step that takes long."""
@@ -41,7 +43,7 @@ def silent(_line: str) -> None:
 def need(programs: Iterable[str], report: Report = silent) -> None:
     """Install the Debian packages of the programs that are not here; raises ToolsMissingError with the command to
     run."""
-    packages = {**TO_RUN, **TO_BUILD}
+    packages = {**TO_RUN, **TO_BUILD, **TO_CERTIFY}
     missing = sorted({packages[program] for program in programs if not _which(program)})
     if not missing:
         return
