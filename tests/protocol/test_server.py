@@ -78,6 +78,7 @@ def test_a_kubelet_that_keeps_its_connection_finds_the_next_instance(path: Path)
                 assert raw(number, timeout=30, wait_for_ready=True) == number
 
 
+@pytest.mark.fault("A25", "A36")
 def test_at_its_end_a_call_under_way_is_answered_and_no_other_is_taken(path: Path) -> None:
     begun, go = threading.Event(), threading.Event()
 
