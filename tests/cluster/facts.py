@@ -47,7 +47,7 @@ class Allocated:
 class Facts:
     """One node. `online`: by the kernel; `specs`: the claims of our CDI specs; `leftovers`: files of ours that nobody
     reads; `kubelet`: UIDs of the claims that the kubelet has to unprepare; `offered`: CPUs of each published device;
-    `metadata`: UIDs of the claims with metadata files."""
+    `metadata` and `mounts`: UIDs of the claims with metadata files, and of those with CDI specs that mount them."""
 
     online: CPUSet
     checkpoint: Checkpoint
@@ -59,6 +59,7 @@ class Facts:
     kubelet: frozenset[str]
     offered: Mapping[str, int]
     metadata: frozenset[str]
+    mounts: frozenset[str]
 
     @property
     def records(self) -> Mapping[str, ClaimRecord]:

@@ -122,8 +122,9 @@ def _nothing_left(facts: Facts) -> Iterator[str]:
     for uid in {*facts.records, *facts.specs}:
         if facts.records.get(uid) != facts.specs.get(uid):
             yield f"checkpoint and CDI spec of claim {uid} differ: {facts.records.get(uid)}, {facts.specs.get(uid)}"
-    if facts.metadata != facts.records.keys():
-        yield f"claims with metadata are {set(facts.metadata)}, prepared are {set(facts.records)}"
+    for what, uids in (("metadata files", facts.metadata), ("mounts of metadata", facts.mounts)):
+        if uids != facts.records.keys():
+            yield f"claims with {what} are {set(uids)}, prepared are {set(facts.records)}"
     for uid, record in facts.records.items():
         if uid not in facts.kubelet:
             yield f"claim {uid} is prepared, and the kubelet knows nothing of it: nobody will unprepare it"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dra.devices import CAPACITY, DRIVER
+from dra.metadata import SPEC_PREFIX
 from hack.node.cri import cri_pb2 as pb
 from hack.node.cri.client import Cri, CriError
 from hack.product import STATE
@@ -24,7 +25,8 @@ from nri_cpu.cpuset import CPUSet
 from tests.cluster.facts import Allocated, Facts, Running
 
 if TYPE_CHECKING:
-    from hack.kube.cluster import Cluster, KubeNode
+    from hack.kube.cluster import Cluster
+    from hack.kube.node import KubeNode
 
 Manifest = Mapping[str, Any]
 
@@ -90,6 +92,7 @@ def observe(cluster: Cluster, node: KubeNode) -> Facts:
         kubelet=frozenset(kubelet_claims(files.get(_KUBELET, b""))),
         offered=offered(cluster.api.list("ResourceSlice"), node.name),
         metadata=frozenset(metadata_claims(files)),
+        mounts=frozenset(mounted_claims(files)),
     )
 
 
@@ -256,3 +259,9 @@ def metadata_claims(files: Mapping[str, bytes]) -> Iterator[str]:
     for name, content in files.items():
         if name.startswith(_METADATA) and name.endswith(".json"):
             yield json.JSONDecoder().raw_decode(content.decode())[0]["metadata"]["uid"]
+
+
+def mounted_claims(files: Iterable[str]) -> Iterator[str]:
+    """UIDs of the claims whose metadata a CDI spec mounts, by the specs' names."""
+    prefix = f"{_CDI}/{SPEC_PREFIX}"
+    return (name.removeprefix(prefix).partition("_")[0] for name in files if name.startswith(prefix))

@@ -60,6 +60,7 @@ def facts(*records: ClaimRecord, containers: tuple[Running, ...] = (), reserved:
         kubelet=frozenset(claims),
         offered={"cpudevnuma000": 4, "cpudevnuma001": 12},
         metadata=frozenset(claims),
+        mounts=frozenset(claims),
     )
     if not containers:
         found = replace(found, containers=(*mine, running("shared", str(found.pool))))
@@ -115,7 +116,8 @@ def test_a_claim_whose_cpus_are_all_off_line_is_where_the_pool_is() -> None:
         (5, "spec.json.tmp is left over", facts(leftovers=("spec.json.tmp",))),
         (5, "differ", facts(specs={A: ONE})),
         (5, "differ", facts(ONE, specs={})),
-        (5, "claims with metadata", facts(ONE, metadata=frozenset())),
+        (5, "claims with metadata files", facts(ONE, metadata=frozenset())),
+        (5, "claims with mounts of metadata", facts(mounts=frozenset([A]))),
         (5, "nobody will unprepare it", facts(ONE, kubelet=frozenset())),
         (5, "allocated is", facts(ONE, allocated={A: Allocated("a", (("cpudevnuma000", 2),))})),
         (5, "which is not prepared", facts(containers=(running("of-a", "0-1,8-9", ONE),))),

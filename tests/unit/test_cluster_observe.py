@@ -100,9 +100,11 @@ def test_the_kubelets_checkpoint_names_the_claims_that_it_has_to_unprepare() -> 
 
 
 def test_metadata_files_name_their_claim_in_the_first_of_their_versions() -> None:
-    path = "var/lib/kubelet/plugins/dra.cpu/dra-device-metadata/ns_c/r/metadata.json"
+    path = "var/lib/kubelet/plugins/dra.cpu/dra-device-metadata/file.json"
     content = json.dumps({"metadata": {"uid": "a"}}) + "\n" + json.dumps({"metadata": {"uid": "a"}})
-    assert list(observe.metadata_claims({path: content.encode(), "run/cdi/x.json": b"{}"})) == ["a"]
+    files = {path: content.encode(), "run/cdi/dra.cpu_metadata_b_cpus.json": b"{}"}
+    assert list(observe.metadata_claims(files)) == ["a"]
+    assert list(observe.mounted_claims(files)) == ["b"]
 
 
 def test_the_runtimes_note_may_have_no_cpuset() -> None:
