@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dra.devices import CAPACITY, DRIVER, AttributeValue, Device
+from dra.devices import CAPACITY, DRIVER, Device, attribute_to_json
 from dra.slices.limits import MAX_DEVICES, MAX_DEVICES_WITH_LISTS
 
 # An object as JSON and YAML have it.
@@ -61,7 +61,7 @@ def generate_name(node: str, index: int, count: int) -> str:
 def _device(device: Device, node_allocatable_mapping: bool) -> Manifest:
     found: Manifest = {
         "name": device.name,
-        "attributes": {name: _attribute(value) for name, value in device.attributes.items()},
+        "attributes": {name: attribute_to_json(value) for name, value in device.attributes.items()},
     }
     if device.capacity:
         found["capacity"] = {name: {"value": str(number)} for name, number in device.capacity.items()}
@@ -73,15 +73,3 @@ def _device(device: Device, node_allocatable_mapping: bool) -> Manifest:
         mapping = by_capacity if CAPACITY in device.capacity else {"deviceMultiplier": "1"}
         found["nodeAllocatableResources"] = {"cpu": {"mapping": mapping}}
     return found
-
-
-def _attribute(value: AttributeValue) -> Manifest:
-    match value:
-        case bool():  # an int too, so first
-            return {"bool": value}
-        case int():
-            return {"int": value}
-        case str():
-            return {"string": value}
-        case _:
-            return {"strings": list(value)}
