@@ -208,9 +208,8 @@ def test_a_hundred_streams_leave_threads_for_other_calls(tmp_path: Path) -> None
         serving.board.set(big)
         cut_off: list[object] = []
         stack.callback(logger.remove, logger.add(cut_off.append, filter=lambda record: "cut off" in record["message"]))
-        for number in range(100):  # none is read
-            stack.enter_context(serving.watch(number=number))
-        wait_until("all but the latest are cut off", lambda: len(cut_off) == 100 - MAX_STREAMS)
+        streams = [stack.enter_context(serving.watch(number=number)) for number in range(100)]  # none is read
+        wait_until("all but the latest are cut off", lambda: len(cut_off) == len(streams) - MAX_STREAMS)
         with grpc.insecure_channel(f"unix:{serving.path}") as channel:
             raw: Any = channel.unary_unary("/test.Service/Echo")
             assert raw(b"there?", timeout=LIMIT, wait_for_ready=True) == b"there?"
