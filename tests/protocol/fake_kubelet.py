@@ -123,7 +123,7 @@ class FakeKubelet:
 
     def _register(self, path: Path) -> Plugin:
         with grpc.insecure_channel(f"unix:{path}") as channel:
-            plugin = get_info(channel, path)
+            plugin = get_info(channel, path, _GET_INFO)
             try:
                 self._check(plugin)
             except RefusedError as error:
@@ -142,9 +142,9 @@ class FakeKubelet:
             raise RefusedError(f"endpoint {plugin.endpoint} already registered")
 
 
-def get_info(channel: grpc.Channel, path: Path) -> Plugin:
-    """Who serves the socket; it has 1 s to say so. Raises grpc.RpcError, and ValueError for an answer that is none."""
-    answer = fields(call(channel, GET_INFO, b"", _GET_INFO))
+def get_info(channel: grpc.Channel, path: Path, timeout: float = 30) -> Plugin:
+    """Who serves the socket; raises grpc.RpcError, and ValueError for an answer that is none."""
+    answer = fields(call(channel, GET_INFO, b"", timeout))
     if unknown := answer.keys() - {1, 2, 3, 4}:
         raise ValueError(f"fields {unknown} are not known")
     kind, name, endpoint = (texts(answer[number])[0] for number in (1, 2, 3))

@@ -254,7 +254,7 @@ def test_get_info_is_answered_while_as_many_prepares_hang_as_there_can_be(
         ]
         for _ in range(32):
             assert reading.acquire(timeout=30)
-        assert get_info(asked, Path()).name == "dra.cpu"  # it has 1 s
+        assert get_info(asked, Path()).name == "dra.cpu"
         go.set()
         assert all(each.result() for each in calls)
 
