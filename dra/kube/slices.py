@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import random
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
@@ -121,26 +122,33 @@ class SliceWatch(Iterator[WatchEvent]):
         self._buffer = b""
         self._closed = False
         self._over = False
+        self._using = threading.Lock()
 
     def __next__(self) -> WatchEvent:
-        try:
-            if not self._over:
-                line = self._line()
-                if line is not None:
-                    return self._event(line)
-        except BaseException:
-            self._end()
-            raise
-        self._end()
+        with self._using:
+            line = None
+            try:
+                if not self._over:
+                    line = self._line()
+                    self._over = line is None
+                    if line is not None:
+                        return self._event(line)
+            except BaseException:
+                self._over = True
+                raise
+            finally:
+                if self._over:
+                    self._connection.close()
         raise StopIteration
 
     def close(self) -> None:
         self._closed = True
         self._connection.shut()
-
-    def _end(self) -> None:
-        self._over = True
-        self._connection.close()
+        # What reads sees the end; with nobody reading it is over here.
+        if self._using.acquire(blocking=False):
+            self._over = True
+            self._connection.close()
+            self._using.release()
 
     def _line(self) -> bytes | None:
         """The next line that is not empty; None at the end."""

@@ -1,7 +1,7 @@
 """A small API server for tests, on loopback: objects with versions, watches, and all that can go wrong on the way.
 
-Claims are answered from a table; Nodes and ResourceSlices are kept as a real server keeps them (objects.py). `faults`
-are what the next requests meet instead.
+Claims are answered from a table; Nodes, ResourceSlices and other claims are kept as a real server keeps them
+(objects.py). `faults` are what the next requests meet instead.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import json
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -138,8 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
         fake = self.fake
         if fake.tokens is not None and request.headers.get("authorization", "").split(" ")[-1] not in fake.tokens:
             self._answer(401, json.dumps(status_of(401, "Unauthorized")).encode())
-        elif "/resourceclaims/" in request.path:
-            found = fake.claims.get(request.path, (404, b'{"kind": "Status", "message": "not found"}'))
+        elif request.path in fake.claims:
+            found = fake.claims[request.path]
             self._answer(*(found if isinstance(found, tuple) else (200, json.dumps(found).encode())))
         else:
             try:
@@ -153,8 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _object(self, request: Request) -> tuple[int, Object]:
         objects = self.fake.objects
-        collection, _, name = request.path.rpartition("/")
-        if name in ("resourceslices", "nodes"):
+        collection, _, name = request.path.removesuffix("/status").rpartition("/")
+        if name in ("resourceslices", "nodes", "resourceclaims"):
             if request.method == "POST":
                 return 201, objects.create(request.path, json.loads(request.body))
             return 200, objects.listing(request.path, _selector(request))
@@ -172,18 +173,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        fake.watches += 1
+        ends = time.monotonic() + int(request.query["timeoutSeconds"])
         expired = version < objects.oldest
         if expired:
             self._chunk({"type": "ERROR", "object": status_of(410, f"too old resource version: {version}")}, mangle)
-        while not expired and not fake.ended.is_set() and not fake.cut.is_set():
-            with objects.changed:
-                version, events = objects.after(version, request.path, _selector(request))
-                if not events:
-                    objects.changed.wait(0.05)
-            for event in events:
-                self._chunk(event, mangle)
-        fake.watches -= 1
+        fake.watches += 1
+        try:
+            while not (expired or fake.ended.is_set() or fake.cut.is_set() or time.monotonic() > ends):
+                with objects.changed:
+                    version, events = objects.after(version, request.path, _selector(request))
+                    if not events:
+                        objects.changed.wait(0.05)
+                for event in events:
+                    self._chunk(event, mangle)
+        finally:
+            fake.watches -= 1
         self.close_connection = True
         if not fake.cut.is_set():
             self.wfile.write(b"0\r\n\r\n")

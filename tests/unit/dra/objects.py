@@ -45,7 +45,7 @@ class Objects:
     items: dict[tuple[str, str], Object] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
     version: int = 100
-    oldest: int = 0  # a watch can't start before this version
+    oldest: int = 50  # a watch can't start before this version
     events: list[tuple[int, str, str, Object]] = field(default_factory=list)  # version, collection, kind, object
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -103,8 +103,10 @@ class Objects:
         """Tell those who watch how far they are."""
         with self.changed:
             self.version += 1
-            metadata = {"resourceVersion": str(self.version), "creationTimestamp": None}
-            self.events.append((self.version, collection, "BOOKMARK", {"kind": "ResourceSlice", "metadata": metadata}))
+            pool = {"name": "", "generation": 0, "resourceSliceCount": 0}
+            told = {"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "spec": {"driver": "", "pool": pool}}
+            metadata = {"resourceVersion": str(self.version)}
+            self.events.append((self.version, collection, "BOOKMARK", told | {"metadata": metadata}))
             self.changed.notify_all()
 
     def forget(self) -> None:

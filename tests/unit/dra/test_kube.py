@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dra.claims import ClaimError, ClaimRef, parse_claim
-from dra.kube import ApiServer, claims, credentials, CredentialsError
+from dra.kube import ApiServer, CredentialsError, claims
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
 from tests.unit.dra.manifests import UID, manifest
 
@@ -64,7 +64,7 @@ def test_a_kept_connection_that_the_server_closed_is_made_anew(server: FakeApiSe
 def test_a_claim_that_is_gone_is_a_claim_error(server: FakeApiServer, tmp_path: Path) -> None:
     assert refusal(server, tmp_path) == (
         f"{server.url}/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one answered 404 "
-        "(the claim does not exist any more): not found"
+        '(the claim does not exist any more): resourceclaims "one" not found'
     )
 
 
