@@ -59,11 +59,12 @@ def _each(value: object, read: _Reader) -> object:
 
 
 def _fields(value: object, readers: Mapping[str, _Reader], empty: tuple[object, ...] = (None, False, [], {})) -> object:
-    """An object without fields that hold what counts as absent; `readers`: of the fields that need one."""
+    """An object without the fields that hold what counts as absent; `readers`: of the fields that need one."""
     if not isinstance(value, Mapping):
         return value
     read = {name: readers[name](found) if name in readers else found for name, found in value.items()}
-    # The type too: 0 equals false in Python.
-    return {
-        name: found for name, found in read.items() if not any(type(found) is type(no) and found == no for no in empty)
-    }
+    return {name: found for name, found in read.items() if found or not _is_one_of(found, empty)}
+
+
+def _is_one_of(value: object, values: tuple[object, ...]) -> bool:
+    return any(type(value) is type(other) and value == other for other in values)  # 0 equals false in Python

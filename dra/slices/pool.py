@@ -40,6 +40,7 @@ class Pool:
         self._node = node
         self.is_complete = False  # as far as is known: the server has what the last reconciliation wanted
         self.losses: tuple[str, ...] = ()  # what the server dropped of it
+        self._checked: Wanted | None = None
         self._lacks_mapping = False
         self._mapping_refused = False
         self._told: set[str] = set()
@@ -67,9 +68,7 @@ class Pool:
 
         Raises ApiError, after any part of the writes, and UnpublishableError, before the first.
         """
-        if problems := check(slices_of(wanted.devices, self._node, wanted.node_allocatable_mapping)):
-            self.is_complete = False
-            raise UnpublishableError(f"the API server would refuse the slices: {'; '.join(problems)}")
+        self._check(wanted)
         node = self._read_node() if wanted.devices else None
         if node:
             self._owner = Owner(self._node, node.uid)
@@ -114,6 +113,14 @@ class Pool:
             *(metadata["name"], {EventKind.DELETED: "deleted", EventKind.ADDED: "made"}.get(event.kind, "changed")),
         )
         return True
+
+    def _check(self, wanted: Wanted) -> None:
+        if wanted == self._checked:
+            return
+        if problems := check(slices_of(wanted.devices, self._node, wanted.node_allocatable_mapping)):
+            self.is_complete = False
+            raise UnpublishableError(f"the API server would refuse the slices: {'; '.join(problems)}")
+        self._checked = wanted
 
     def _read_node(self) -> NodeInfo:
         try:
