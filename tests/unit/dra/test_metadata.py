@@ -1,6 +1,7 @@
 """Promises of device metadata: what KEP-5304 asks of its form, and that a container learns its CPUs from it."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -168,6 +169,16 @@ def test_the_spec_mounts_the_file_where_programs_look_for_it() -> None:
     }
     assert metadata.cdi_id(UID, "cpus") == f"dra.cpu/metadata={UID}_cpus"
     assert metadata.spec_file(UID, "cpus") == f"dra.cpu_metadata_{UID}_cpus.json"
+
+
+@pytest.mark.parametrize("request_", ["a", "0", "a-b", "container-0-request-0", "x" * 63])
+def test_the_spec_keeps_the_rules_of_the_runtimes_library(request_: str) -> None:
+    """container-device-interface, pkg/cdi: an odd name or an unknown key spoils the file."""
+    made = spec(record(allocation("0", request_)), request_)
+    (device,) = made["devices"]
+    assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?", device["name"])
+    assert metadata.cdi_id(UID, request_) == f"{made['kind']}={device['name']}"
+    assert len(f".{metadata.spec_file(UID, request_)}.0123456789abcdef.tmp") <= 255
 
 
 def test_a_claim_of_a_template_goes_by_the_name_that_its_pod_has_for_it() -> None:
