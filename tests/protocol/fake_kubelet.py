@@ -117,11 +117,12 @@ class FakeKubelet:
             del self.registered[gone]
         for path in sorted(there - self.registered.keys()):
             try:
-                self.registered[path] = self._register(path)
+                self._register(path)
             except (grpc.RpcError, RefusedError, ValueError) as error:
+                self.registered.pop(path, None)
                 self.failures.append((path, _words(error)))
 
-    def _register(self, path: Path) -> Plugin:
+    def _register(self, path: Path) -> None:
         with grpc.insecure_channel(f"unix:{path}") as channel:
             plugin = get_info(channel, path, _GET_INFO)
             try:
@@ -129,8 +130,8 @@ class FakeKubelet:
             except RefusedError as error:
                 call(channel, NOTIFY, (field(2, str(error)) if str(error) else b""), _NOTIFY)
                 raise
+            self.registered[path] = plugin  # before the plugin knows
             call(channel, NOTIFY, field(1, 1), _NOTIFY)
-            return plugin
 
     def _check(self, plugin: Plugin) -> None:
         if self.refusal is not None:
