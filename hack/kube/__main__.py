@@ -1,5 +1,5 @@
-"""hack/cluster: a cluster in a box from the command line. `hack/cluster up` holds it, other commands, elsewhere, use it;
-its nodes are boxes, and hack/box works in them."""
+"""hack/cluster: a cluster in a box from the command line. `hack/cluster up` holds it; other commands, elsewhere, use
+it. Its nodes are boxes, in which hack/box works."""
 
 from __future__ import annotations
 

@@ -133,6 +133,10 @@ class Api:
             if error.status != 404:
                 raise
 
+    def delete_all(self, kind: str, namespace: str, **options: object) -> None:
+        """Ask for the deletion of all objects of a kind in a namespace."""
+        self.request("DELETE", self._resource(kind).path(namespace), options or None)
+
     def wait(
         self,
         kind: str,

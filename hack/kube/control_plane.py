@@ -119,6 +119,8 @@ class ControlPlane:
                 more = (
                     *("--use-service-account-credentials", f"--root-ca-file={files.certificate('ca')}"),
                     f"--service-account-private-key-file={files.key('service-account')}",
+                    # By default it takes six seconds to get a token for each of its controllers.
+                    *("--kube-api-qps=1000", "--kube-api-burst=1000"),
                 )
             self._start(
                 *(name, f"--kubeconfig={config}", "--secure-port=0", "--leader-elect=false"), *more, *self._gates()

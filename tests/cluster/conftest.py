@@ -95,6 +95,8 @@ def create_namespace(cluster: Cluster, name: str) -> None:
 def remove_namespace(cluster: Cluster, name: str) -> None:
     """Delete a namespace and wait until nothing in it occupies a node."""
     cluster.api.delete("Namespace", name)
+    # From now on nobody can make new ones; its own controller would take seconds to get to them.
+    cluster.api.delete_all("Pod", name)
 
     def empty() -> bool:
         return not cluster.api.list("Pod", name) and not cluster.api.list("ResourceClaim", name)
