@@ -7,8 +7,8 @@ quantities in canonical form, fields of features that are off dropped, no write 
 
 from __future__ import annotations
 
-import copy
 import itertools
+import json
 import random
 import threading
 from collections import Counter
@@ -69,7 +69,7 @@ class SliceServer:
     def list(self) -> SliceList:
         self._called("list")
         with self._lock:
-            items = [copy.deepcopy(self.objects[name]) for name in sorted(self.objects)]
+            items = [_copy(self.objects[name]) for name in sorted(self.objects)]
             for item in items:
                 del item["apiVersion"], item["kind"]
             return SliceList(tuple(items), str(self._last))
@@ -103,7 +103,7 @@ class SliceServer:
     def put(self, manifest: Manifest) -> Manifest:
         """A new object, by anybody."""
         with self._lock:
-            made = copy.deepcopy(manifest)
+            made = _copy(manifest)
             metadata = made["metadata"]
             if "name" not in metadata:
                 suffix = "".join(random.choices(_ALPHABET, k=5))
@@ -116,7 +116,7 @@ class SliceServer:
     def change(self, name: str, change: Callable[[Manifest], object]) -> None:
         """`change` alters the object that it is given."""
         with self._lock:
-            changed = copy.deepcopy(self.objects[name])
+            changed = _copy(self.objects[name])
             change(changed)
             self._change(name, changed)
 
@@ -164,24 +164,24 @@ class SliceServer:
 
     def _change(self, name: str, changed: Manifest) -> Manifest:
         if changed == self.objects[name]:
-            return copy.deepcopy(changed)
+            return _copy(changed)
         return self._store(EventKind.MODIFIED, changed)
 
     def _store(self, kind: EventKind, manifest: Manifest) -> Manifest:
         self._record(kind, manifest)
         self.objects[manifest["metadata"]["name"]] = manifest
-        return copy.deepcopy(manifest)
+        return _copy(manifest)
 
     def _record(self, kind: EventKind, manifest: Manifest) -> None:
         self._last = next(self._version)
         manifest["metadata"]["resourceVersion"] = str(self._last)
-        self._events.append((self._last, kind, copy.deepcopy(manifest)))
+        self._events.append((self._last, kind, _copy(manifest)))
         for watch in self._watches:
             watch.news.set()
 
     def _taken(self, manifest: Manifest) -> Manifest:
         """A copy as the server takes it."""
-        taken = copy.deepcopy(manifest)
+        taken = _copy(manifest)
         for device in taken["spec"]["devices"]:
             if "DRANodeAllocatableResources" in self.off:
                 device.pop("nodeAllocatableResources", None)
@@ -230,7 +230,7 @@ class _Watch:
         for version, kind, manifest in self._server._events:
             if version > self._version:
                 self._version = version
-                return WatchEvent(kind, copy.deepcopy(manifest))
+                return WatchEvent(kind, _copy(manifest))
         if now >= self._ends:
             self.close()
             raise StopIteration
@@ -257,6 +257,12 @@ class _Watch:
         with self._server._lock:
             if self in self._server._watches:
                 self._server._watches.remove(self)
+
+
+def _copy(manifest: Manifest) -> Manifest:
+    """As it comes over the wire."""
+    copied: Manifest = json.loads(json.dumps(manifest))
+    return copied
 
 
 def _at(spec: Any, path: tuple[str, ...]) -> Any:

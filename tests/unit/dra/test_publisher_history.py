@@ -49,7 +49,7 @@ def _collect_garbage(scene: Scene) -> None:
             scene.server.remove(name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3000), st.sampled_from(sorted(_ACTIONS))), max_size=12))
 def test_whatever_happens_in_an_hour_it_ends_well_and_with_few_requests(history: list[tuple[int, str]]) -> None:
     """By itself, once the faults are over: nothing is wanted anew, and no kubelet registers."""
