@@ -17,6 +17,8 @@ from nri_cpu.topology import Topology, TopologyError
 
 # How long a CPU may be gone before it is noticed. Prepare looks for itself.
 INTERVAL = 1.0
+# What is told waits so long, in seconds: for the answers to those who caused it, and for what is told meanwhile.
+_SETTLE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class NodeWatch:
         self._behind = False  # the machine could not be read since it changed
         self._problem = ""
         self._wake = threading.Event()
-        self._stopped = False
+        self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
@@ -74,13 +76,13 @@ class NodeWatch:
 
     def stop(self) -> None:
         """Returns when `changed` isn't called any more."""
-        self._stopped = True
+        self._end.set()
         self._wake.set()
         if self._thread:
             self._thread.join()
 
     def told(self) -> None:
-        """Something else that `changed` looks at is new; returns at once."""
+        """Something else that `changed` looks at is new, which then is called in a moment; returns at once."""
         self._wake.set()
 
     def look(self) -> bool:
@@ -90,6 +92,7 @@ class NodeWatch:
         try:
             listed = self._online()
             if listed == before.online and not self._behind:
+                self._problem = ""
                 return False
             self._behind = True
             # The health of claims needs no more than the list, which the machine may not fit yet.
@@ -108,9 +111,9 @@ class NodeWatch:
     def _follow(self, changed: Callable[[], None]) -> None:
         while True:
             told = self._wake.wait(self._interval)
-            self._wake.clear()
-            if self._stopped:
+            if self._end.wait(_SETTLE if told else 0):
                 return
+            self._wake.clear()
             if self.look() or told:
                 changed()
 

@@ -103,6 +103,7 @@ class FakeApiServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes, of which the second would wait 40 ms for the first
     fake: FakeApiServer
 
     def handle(self) -> None:

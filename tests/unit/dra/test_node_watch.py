@@ -150,6 +150,11 @@ def test_a_list_of_cpus_that_can_not_be_read_changes_nothing_and_is_logged_once(
     there.unlisted = TopologyError("something else")
     watch.look()
     assert len(log) == 2
+    there.unlisted = None
+    assert not watch.look()
+    there.unlisted = TopologyError("something else")
+    watch.look()
+    assert len(log) == 3  # it was away meanwhile
 
 
 @pytest.mark.fault("A37")
