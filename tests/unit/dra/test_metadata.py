@@ -132,13 +132,24 @@ def test_a_list_of_cpus_of_any_length_is_whole_in_as_many_strings_as_it_takes(cp
 
 
 def test_a_device_has_no_more_values_than_one_may_have_and_no_half_list_of_cpus() -> None:
-    long = CPUSet(range(0, 100, 2))
-    roots = tuple(f"pci0000:{number:02x}" for number in range(40))
-    claim = record(DeviceAllocation("cpus", NODE, GROUP, long))
-    assert len(attributes_of(claim, **{PCIE_ROOT: roots[:-1]})["dra.cpu/cpuset"]["strings"]) == 3
-    found = attributes_of(claim, **{PCIE_ROOT: tuple(f"pci{number}" for number in range(45))})
-    assert "dra.cpu/cpuset" not in found
-    assert found[PCIE_ROOT] == {"strings": [f"pci{number}" for number in range(45)]}
+    claim = record(DeviceAllocation("cpus", NODE, GROUP, CPUSet(range(0, 100, 2))))
+
+    def beside(roots: int) -> dict[str, Any]:
+        return attributes_of(claim, **{PCIE_ROOT: tuple(f"pci{number}" for number in range(roots))})
+
+    assert len(beside(44)["dra.cpu/cpuset"]["strings"]) == 3  # with the number of CPUs they are 48
+    assert "dra.cpu/cpuset" not in beside(45)
+    assert len(beside(45)[PCIE_ROOT]["strings"]) == 45
+
+
+def test_a_list_of_cpus_that_is_as_long_as_a_string_may_be_is_one() -> None:
+    numbers = range(1000, 1026, 2)
+    assert len(str(CPUSet(numbers))) == 64
+    assert attributes_of(record(DeviceAllocation("cpus", NODE, GROUP, CPUSet(numbers))))["dra.cpu/cpuset"] == {
+        "string": str(CPUSet(numbers))
+    }
+    more = attributes_of(record(DeviceAllocation("cpus", NODE, GROUP, CPUSet([*numbers, 1026]))))
+    assert more["dra.cpu/cpuset"] == {"strings": [str(CPUSet(numbers)), "1026"]}
 
 
 def spec(claim: ClaimRecord, request: str = "cpus") -> Mapping[str, Any]:
