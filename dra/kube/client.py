@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from dra.kube.connection import Connection
-from dra.kube.credentials import Credentials, CredentialsError, TlsContexts
+from dra.kube.credentials import Credentials, CredentialsError
 
 # etcd takes no object above 1.5 MiB, and a node has few slices.
 RESPONSE_LIMIT = 8 << 20
@@ -54,8 +54,7 @@ class Client:
         self._path = parts.path
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._server_name = credentials.tls.server_name or self._host
-        self._contexts = TlsContexts(credentials.tls) if parts.scheme == "https" else None
+        self._tls = credentials.tls
         self._headers = {
             "Host": parts.netloc.rpartition("@")[2],
             "Accept": "application/json",
@@ -140,8 +139,8 @@ class Client:
             connection.tunnel(self._host, self._port, self._proxy)
         else:
             connection.connect(self._host, self._port)
-        if self._contexts:
-            connection.secure(self._contexts.current(), self._server_name)
+        if self._tls:
+            connection.secure(self._tls.context(), self._tls.server_name or self._host)
 
 
 def read_whole(response: http.client.HTTPResponse) -> bytes:

@@ -7,6 +7,7 @@ In a pod that is what the kubelet mounts for the service account. Tokens and cer
 from __future__ import annotations
 
 import base64
+import contextlib
 import ipaddress
 import os
 import ssl
@@ -55,10 +56,10 @@ class TlsFacts:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`server`: the URL without a slash at its end. `proxy`: URL of an HTTP proxy, or None."""
+    """`server`: the URL without a slash at its end. `tls`: None for http. `proxy`: URL of an HTTP proxy, or None."""
 
     server: str
-    tls: TlsFacts
+    tls: Tls | None
     authorization: Authorization
     proxy: str | None = None
 
@@ -76,8 +77,7 @@ def service_account(environment: Mapping[str, str] | None = None, directory: Pat
     server = checked_url(f"https://{f'[{host}]' if ':' in host else host}:{port}", "KUBERNETES_SERVICE_HOST and _PORT")
     token = TokenFile(directory / "token")
     token()
-    tls = TlsFacts(authority=Pem(directory / "ca.crt"))
-    context_of(tls)
+    tls = Tls(TlsFacts(authority=Pem(directory / "ca.crt")))
     return Credentials(server, tls, token, proxy_of_environment(server, environment))
 
 
@@ -123,30 +123,38 @@ def basic(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-class TlsContexts:
-    """The context for the next connection: the last one as long as its files are the same."""
+class Tls:
+    """The context for the next connection: the last one as long as its files are the same, or can't be used.
+
+    Raises CredentialsError where there is none to begin with.
+    """
 
     def __init__(self, facts: TlsFacts) -> None:
+        self.server_name = facts.server_name
         self._facts = facts
         self._lock = threading.Lock()
-        self._made: tuple[tuple[tuple[int, ...], ...], ssl.SSLContext] | None = None
+        try:
+            self._signatures = self._look()
+        except OSError as error:
+            raise CredentialsError(f"{error.filename} can't be read: {error.strerror}") from error
+        self._context = _context_of(facts)
 
-    def current(self) -> ssl.SSLContext:
-        """Raises CredentialsError where there was never a context. A file that is not whole yet is tried again."""
+    def context(self) -> ssl.SSLContext:
         with self._lock:
-            try:
-                pems = (self._facts.authority, self._facts.certificate, self._facts.key)
-                signatures = tuple(pem.signature() for pem in pems if pem)
-                if self._made is None or self._made[0] != signatures:
-                    self._made = signatures, context_of(self._facts)
-            except (OSError, CredentialsError) as error:
-                if self._made is None:
-                    raise CredentialsError(str(error)) from error
-            return self._made[1]
+            # Files are replaced one after the other, so that for a moment they may not fit.
+            with contextlib.suppress(OSError, CredentialsError):
+                signatures = self._look()
+                if signatures != self._signatures:
+                    self._context, self._signatures = _context_of(self._facts), signatures
+            return self._context
+
+    def _look(self) -> tuple[tuple[int, ...], ...]:
+        pems = (self._facts.authority, self._facts.certificate, self._facts.key)
+        return tuple(pem.signature() for pem in pems if pem)
 
 
-def context_of(facts: TlsFacts) -> ssl.SSLContext:
-    """Raises CredentialsError."""
+def _context_of(facts: TlsFacts) -> ssl.SSLContext:
+    # Not create_default_context: that refuses authorities without key usage (Python 3.13), as many clusters have them.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

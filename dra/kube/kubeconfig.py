@@ -16,13 +16,13 @@ from dra.kube.credentials import (
     Credentials,
     CredentialsError,
     Pem,
+    Tls,
     TlsFacts,
     TokenFile,
     basic,
     bearer,
     checked_proxy,
     checked_url,
-    context_of,
     proxy_of_environment,
 )
 from nri_cpu import plain_yaml
@@ -70,16 +70,14 @@ class _Reader:
         where = f"clusters[{cluster_name}].cluster"
         server = checked_url(_text(cluster, "server", where), f"{where}.server")
         proxy = _text(cluster, "proxy-url", where)
-        tls = self._tls(cluster, user, where, f"users[{user_name}].user")
-        found = Credentials(
+        of_user = f"users[{user_name}].user"
+        facts = self._tls(cluster, user, where, of_user)
+        return Credentials(
             server,
-            tls,
-            self._authorization(user, f"users[{user_name}].user"),
+            Tls(facts) if server.startswith("https:") else None,
+            self._authorization(user, of_user),
             checked_proxy(proxy, f"{where}.proxy-url") if proxy else proxy_of_environment(server),
         )
-        if server.startswith("https:"):
-            context_of(tls)  # tells now what can't be used
-        return found
 
     def _named(self, section: str, part: str, name: str) -> dict[str, Any]:
         entries = self._root.get(section)
