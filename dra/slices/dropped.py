@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dra.slices.objects import Manifest
 
@@ -12,21 +12,29 @@ _GATES = {
     "allowMultipleAllocations": "DRAConsumableCapacity",
     "nodeAllocatableResources": "DRANodeAllocatableResources",
 }
-_LIST_GATE = "DRAListTypeAttributes"
+LIST_GATE = "DRAListTypeAttributes"
 
 
-def dropped(asked: Manifest, answered: Manifest) -> list[str]:
-    """What `answered`, the server's form of the slice `asked`, lacks: field, on how many devices, and the feature gate
-    that is likely off. Empty when the server took it all; what it added or wrote in another way is no loss."""
+def dropped(pairs: Iterable[tuple[Manifest, Manifest]]) -> list[str]:
+    """What the server's forms of slices lack: each field, on how many devices, and the feature gate that is likely off.
+
+    `pairs`: slices as they were asked for and as the server answered, which may be anything that has a spec. Empty when
+    the server took it all; what it added or wrote in another way is no loss.
+    """
+    lost = Counter(loss for asked, answered in pairs for loss in _losses(asked, answered))
+    return [_told(field, gate, number) for (field, gate), number in lost.items()]
+
+
+def _losses(asked: Manifest, answered: Manifest) -> Iterator[tuple[str, str | None]]:
     answers = {str(device.get("name")): device for device in _objects(answered["spec"].get("devices"))}
-    lost = Counter(field for device in asked["spec"]["devices"] for field in _lost(device, answers.get(device["name"])))
-    return [_told(field, number) for field, number in lost.items()]
+    for device in asked["spec"]["devices"]:
+        yield from _lost(device, answers.get(device["name"]))
 
 
 def _lost(asked: Manifest, answered: Mapping[str, object] | None) -> Iterator[tuple[str, str | None]]:
-    """Field and gate, each once."""
+    """Field and gate, each once for a device."""
     if answered is None:
-        yield "the device itself", None
+        yield "all", None
         return
     for field, value in asked.items():
         if value and not answered.get(field):
@@ -36,14 +44,15 @@ def _lost(asked: Manifest, answered: Mapping[str, object] | None) -> Iterator[tu
         if isinstance(found, Mapping) and found:  # else it is told above
             for name, value in asked.get(part, {}).items():
                 if not _has(found.get(name), value):
-                    yield f"{part} {name}", _LIST_GATE if _is_list(value) else None
+                    yield f"{part} {name}", LIST_GATE if has_list(value) else None
 
 
 def _has(found: object, asked: Mapping[str, object]) -> bool:
     return isinstance(found, Mapping) and all(found.get(kind) not in (None, []) for kind in asked)
 
 
-def _is_list(value: Mapping[str, object]) -> bool:
+def has_list(value: Mapping[str, object]) -> bool:
+    """Whether an attribute, in the form of the API, is a list attribute (KEP-5491)."""
     return any(isinstance(found, list) for found in value.values())
 
 
@@ -52,7 +61,6 @@ def _objects(value: object) -> Iterator[Mapping[str, object]]:
         yield from (entry for entry in value if isinstance(entry, Mapping))
 
 
-def _told(lost: tuple[str, str | None], number: int) -> str:
-    field, gate = lost
+def _told(field: str, gate: str | None, number: int) -> str:
     hint = f": the feature gate {gate} is likely off" if gate else ""
-    return f"{field} of {number} devices{hint}"
+    return f"{field} of {number} device{'' if number == 1 else 's'}{hint}"

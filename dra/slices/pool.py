@@ -3,16 +3,25 @@ for another one. Waits for nothing and repeats nothing: dra.slices.publisher say
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from loguru import logger
 
 from dra.devices import Device
-from dra.slices.api import ApiError, EventKind, ForbiddenError, NodeInfo, NotFoundError, SliceApi, WatchEvent
+from dra.slices.api import (
+    ApiError,
+    EventKind,
+    ForbiddenError,
+    InvalidError,
+    NodeInfo,
+    NotFoundError,
+    SliceApi,
+    WatchEvent,
+)
 from dra.slices.content import content
 from dra.slices.diff import Owner, Plan, is_own, plan, removal
-from dra.slices.dropped import dropped
+from dra.slices.dropped import LIST_GATE, dropped, has_list
 from dra.slices.limits import check
 from dra.slices.objects import Manifest, slices_of
 
@@ -47,8 +56,8 @@ class Pool:
         self._owner = Owner(node, "")
         self._desired: tuple[Manifest, ...] = ()
         self._known: dict[str, Manifest] = {}
-        # Content that was asked for -> the spec that the server made of it, and what that lacks.
-        self._adopted: dict[str, tuple[Manifest, list[str]]] = {}
+        # Content that was asked for -> the slice that said it, and what the server made of that.
+        self._adopted: dict[str, tuple[Manifest, Manifest]] = {}
         # Own writes since the last list, to know their events by.
         self._written: set[str] = set()
         self._deleted: set[str] = set()
@@ -157,14 +166,14 @@ class Pool:
         """As the server has it where it took less: to ask for the same again would change nothing, for ever."""
         spec = desired["spec"]
         adopted = self._adopted.get(content(spec)) if self._adopted else None
-        return {**desired, "spec": {**adopted[0], "pool": spec["pool"]}} if adopted else desired
+        return {**desired, "spec": {**adopted[1]["spec"], "pool": spec["pool"]}} if adopted else desired
 
     def _take_stock(self) -> None:
         """What the server dropped of the slices that are there now; of earlier ones it is forgotten."""
         if self._adopted:
             contents = {content(desired["spec"]) for desired in self._desired}
             self._adopted = {wanted: adopted for wanted, adopted in self._adopted.items() if wanted in contents}
-        self.losses = tuple(dict.fromkeys(line for _, lost in self._adopted.values() for line in lost))
+        self.losses = tuple(dropped(self._adopted.values()))
 
     def _apply(self, todo: Plan) -> None:
         if not todo:
@@ -178,20 +187,28 @@ class Pool:
             self._deleted.add(each.uid)
             self._known.pop(each.name, None)
         for manifest in todo.update:
-            self._note(manifest, self._api.update(manifest))
+            self._write(self._api.update, manifest)
         for manifest in todo.create:
-            self._note(manifest, self._api.create(manifest))
+            self._write(self._api.create, manifest)
         devices = sum(len(manifest["spec"]["devices"]) for manifest in self._desired)
         logger.info(
             "pool {} has {} devices in {} ResourceSlices ({} deleted, {} updated, {} created)",
             *(self._node, devices, len(self._desired), len(todo.delete), len(todo.update), len(todo.create)),
         )
 
-    def _note(self, asked: Manifest, answered: Manifest) -> None:
+    def _write(self, write: Callable[[Manifest], Manifest], asked: Manifest) -> None:
+        try:
+            answered = write(asked)
+        except InvalidError as error:
+            if not any(
+                has_list(value) for device in asked["spec"]["devices"] for value in device["attributes"].values()
+            ):
+                raise
+            raise InvalidError(f"exposePCIeRoots takes the feature gate {LIST_GATE}: {error}") from error
         metadata, spec = answered["metadata"], answered.get("spec")
         if not isinstance(spec, Mapping):
             raise ApiError(f"the API server answered with ResourceSlice {metadata['name']} that has no spec")
         self._written.add(metadata["resourceVersion"])
         self._known[metadata["name"]] = answered
         if content(spec) != (wanted := content(asked["spec"])):
-            self._adopted[wanted] = (dict(spec), dropped(asked, answered))
+            self._adopted[wanted] = (asked, answered)

@@ -108,5 +108,5 @@ def test_list_attributes_that_the_server_has_not_are_refused_with_its_words(scen
     scene.publisher.want([Device(device.name, device.cpus, attributes, {}, False)])
     scene.run(HOUR)
     assert scene.publisher.problem
-    assert "422" in scene.publisher.problem
+    assert "exposePCIeRoots takes the feature gate DRAListTypeAttributes: 422 attributes" in scene.publisher.problem
     assert scene.server.count()["create"] <= 75

@@ -104,7 +104,7 @@ def test_what_is_nested_too_deeply_is_replaced_and_no_crash() -> None:
 def answered(asked: Manifest, change: Any) -> list[str]:
     answer = copy.deepcopy(asked)
     change(answer["spec"])
-    return dropped(asked, answer)
+    return dropped([(asked, answer)])
 
 
 def _of_devices(change: Any) -> Any:
@@ -133,15 +133,15 @@ def _of_devices(change: Any) -> Any:
         ),
         (_of_devices(lambda device: device["attributes"].update({"dra.cpu/smtEnabled": {"bool": False}})), []),
         (_of_devices(lambda device: device.update(bindsToNode=True)), []),
-        (lambda spec: spec["devices"][1].update(capacity=None), ["capacity of 1 devices"]),
-        (lambda spec: spec["devices"][1].update(capacity={}), ["capacity of 1 devices"]),
+        (lambda spec: spec["devices"][1].update(capacity=None), ["capacity of 1 device"]),
+        (lambda spec: spec["devices"][1].update(capacity={}), ["capacity of 1 device"]),
         (
             lambda spec: spec["devices"][1]["attributes"].pop("dra.cpu/numCPUs"),
-            ["attributes dra.cpu/numCPUs of 1 devices"],
+            ["attributes dra.cpu/numCPUs of 1 device"],
         ),
-        (lambda spec: spec["devices"].pop(), ["the device itself of 1 devices"]),
-        (lambda spec: spec.update(devices=None), ["the device itself of 4 devices"]),
-        (lambda spec: spec.update(devices=[None, 3, {}, {"name": []}]), ["the device itself of 4 devices"]),
+        (lambda spec: spec["devices"].pop(), ["all of 1 device"]),
+        (lambda spec: spec.update(devices=None), ["all of 4 devices"]),
+        (lambda spec: spec.update(devices=[None, 3, {}, {"name": []}]), ["all of 4 devices"]),
     ],
 )
 def test_what_the_server_dropped_is_named_with_the_feature_gate(change: Any, told: list[str]) -> None:
@@ -149,3 +149,11 @@ def test_what_the_server_dropped_is_named_with_the_feature_gate(change: Any, tol
     for device in asked["spec"]["devices"]:
         device["attributes"][PCIE_ROOT] = {"strings": ["pci0000:00"]}
     assert answered(asked, change) == told
+
+
+def test_what_several_slices_lack_is_told_in_one_line() -> None:
+    (asked,) = slices_of(grouped(), NODE)
+    answer = copy.deepcopy(asked)
+    answer["spec"]["devices"][0].pop("capacity")
+    assert dropped([(asked, answer), (asked, answer), (asked, asked)]) == ["capacity of 2 devices"]
+    assert dropped([]) == []
