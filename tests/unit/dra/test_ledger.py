@@ -30,6 +30,7 @@ def parse(text: str) -> CPUSet:
     return CPUSet.parse(text)
 
 
+@pytest.mark.fault("F-4")
 def test_a_prepared_claim_is_on_disk_has_its_spec_and_its_answer(rig: Rig) -> None:
     ref = rig.claim(1, result(shareID=uid(9)), pod=uid(7))
     answer = rig.outcome(ref)[ref.uid]
