@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dra.commands.ending import Ending
 from dra.commands.errors import CommandError
+from dra.commands.library_log import follow_libraries
 from dra.commands.node import DeviceSettings, device_settings
 from dra.commands.settings import MachineSettings, machine_settings
 from nri_cpu.command import CDI_DIRECTORY, CHECKPOINT, UsageError, log_to
@@ -39,6 +40,7 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
     """Serves until a signal; 0. Raises UsageError, CommandError, ClaimError or CheckpointError."""
     with Ending() as ending:
         log_to(options.log_format, level="DEBUG" if options.verbosity else "INFO")
+        follow_libraries()
         settings = settings_of(options, env)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what its core would print, our errors say
         from dra.commands.serve import serve  # with gRPC, which reads that when it is imported

@@ -202,6 +202,24 @@ def test_a_thread_that_dies_is_named_in_the_log_and_ends_it_with_exit_code_1(
     assert sockets(companion) == []
 
 
+@pytest.mark.fault("A37")
+def test_a_fault_of_ours_in_a_call_is_told_to_the_kubelet_and_in_the_log_which_stays_json(
+    companion: Companion, cluster: list[str]
+) -> None:
+    broken = (
+        "from dra.prepare.preparer import Preparer\ndef prepare(*_): raise KeyError('x')\nPreparer.prepare = prepare"
+    )
+    with companion.started(*cluster, "--log-format", "json", before=broken) as running:
+        running.said("serving the kubelet")
+        with pytest.raises(grpc.RpcError, match="Exception calling application"):
+            companion.call("Prepare", UID)
+        assert running.end() == 0
+    records = [json.loads(line)["record"] for line in running.lines]
+    (told,) = [record for record in records if record["level"]["name"] == "ERROR"]
+    assert told["message"] == "grpc._server: Exception calling application: 'x'"
+    assert told["exception"]["type"] == "KeyError"
+
+
 @pytest.mark.fault("K9", "K3")
 def test_two_instances_of_two_pods_serve_side_by_side(companion: Companion, cluster: list[str]) -> None:
     kubelet = FakeKubelet(companion.kubelet_root)
