@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from dra.claims import printable
 from dra.kube.connection import Connection
 from dra.kube.credentials import Credentials, CredentialsError
 
@@ -107,7 +108,8 @@ class Client:
         try:
             response = self._sent(connection, method, path, body)
             content = read_whole(response)
-            whole = not response.will_close
+            # A client certificate is told once for each connection: perhaps the file has a newer one.
+            whole = not response.will_close and response.status != 401
         finally:
             if whole:
                 self._keep(connection)
@@ -165,7 +167,9 @@ def reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "the answer timed out"
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())[:300]
+    if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
+        text = f"the answer is no HTTP: {type(error).__name__} {text}"
+    return printable(" ".join(str(text).split()), 300)
 
 
 def _close_all(kept: deque[tuple[float, Connection]]) -> None:

@@ -83,13 +83,28 @@ def service_account(environment: Mapping[str, str] | None = None, directory: Pat
 
 def checked_url(url: str, where: str) -> str:
     """`url` of a server, without the slash at its end. Raises CredentialsError, which begins with `where`."""
+    if "@" in url:
+        raise CredentialsError(f"{where}: names and passwords belong into users, not into the address")
+    return _checked(url, where)
+
+
+def checked_proxy(url: str, where: str) -> str:
+    """`url` of a proxy, which may have a name and a password. Raises CredentialsError, which begins with `where`."""
+    if not url.startswith("http://"):
+        kind = url.partition("://")[0][:20]
+        raise CredentialsError(f"{where}: {kind!r}: only proxies that are spoken to by http:// can be used")
+    return _checked(url, where)
+
+
+def _checked(url: str, where: str) -> str:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is no number
         usable = False
-    if not usable or not url.isascii() or not url.isprintable() or " " in url or "?" in url or "#" in url:
-        raise CredentialsError(f"{where}: {url!r} is no URL like https://host:port")
+    if not usable or not url.isascii() or not url.isprintable() or any(each in url for each in " ?#"):
+        shown = url.rpartition("@")[2]  # no password in the log
+        raise CredentialsError(f"{where}: {shown!r} is no URL like https://host:port")
     return url.rstrip("/")
 
 
@@ -205,12 +220,6 @@ def proxy_of_environment(server: str, environment: Mapping[str, str] | None = No
     if not proxy or _bypassed(parts, value("NO_PROXY")):
         return None
     return checked_proxy(proxy if "://" in proxy else f"http://{proxy}", name)
-
-
-def checked_proxy(url: str, where: str) -> str:
-    if urlsplit(url).scheme != "http":
-        raise CredentialsError(f"{where}: {url!r}: only proxies that are spoken to by http:// can be used")
-    return checked_url(url, where)
 
 
 def proxy_authorization(proxy: SplitResult) -> str | None:

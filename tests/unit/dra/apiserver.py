@@ -60,8 +60,8 @@ class FakeApiServer:
 
     url: str = ""
     claims: dict[str, Any] = field(default_factory=dict)
-    seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    seen: list[tuple[str, dict[str, str]]] = field(default_factory=list, repr=False)
+    requests: list[Request] = field(default_factory=list, repr=False)
     objects: Objects = field(default_factory=Objects)
     faults: list[Fault] = field(default_factory=list)
     tokens: set[str] | None = None  # those that are accepted; None: all, and none too

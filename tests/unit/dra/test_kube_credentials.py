@@ -2,27 +2,19 @@
 
 import base64
 import shutil
-import socket
-import ssl
 import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from dra.claims import ClaimError, ClaimRef
+from dra.claims import ClaimError
 from dra.kube import ApiServer, CredentialsError, credentials
-from dra.kube.credentials import proxy_of_environment
 from hack.kube.certificates import Authority, Wanted
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
-from tests.unit.dra.manifests import UID, manifest
-
-REF = ClaimRef(UID, "default", "one")
+from tests.unit.dra.kubeconfigs import authorization, config, data, read, serving, source
+from tests.unit.dra.manifests import manifest
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +25,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
             Wanted("server", "apiserver", server=("IP:127.0.0.1",)),
             Wanted("named", "apiserver", server=("DNS:kubernetes.default.svc",)),
             Wanted("client", "driver", group="drivers"),
-            Wanted("client2", "driver2", group="drivers"),
         ]
     )
     return made
@@ -45,55 +36,11 @@ def stranger(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "stranger")
 
 
-@contextmanager
-def serving(authority: Authority, name: str = "server", clients: bool = False) -> Iterator[FakeApiServer]:
-    """A server with TLS, which has one claim; with `clients` only those with certificates may come."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.certificate(name), authority.key(name))
-    if clients:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(authority.certificate("ca"))
-    with apiserver(context) as server:
-        server.put(manifest())
-        yield server
-
-
 @pytest.fixture
 def server() -> Iterator[FakeApiServer]:
     with apiserver() as fake:
         fake.put(manifest())
         yield fake
-
-
-def config(
-    server: str, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "other"}, {"name": "k", "cluster": {"server": server, **(cluster or {})}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "users": [{"name": "u", "user": {} if user is None else dict(user)}],
-    }
-
-
-def source(directory: Path, content: dict[str, Any]) -> ApiServer:
-    path = directory / "kubeconfig"
-    path.write_text(yaml.safe_dump(content))
-    return ApiServer(path, "dra-cpu/test")
-
-
-def read(api: ApiServer) -> object:
-    return api.reader(time.monotonic() + 30)(REF)
-
-
-def authorization(server: FakeApiServer) -> str | None:
-    return server.seen[-1][1].get("authorization")
-
-
-def data(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode()
 
 
 def problem(directory: Path, content: dict[str, Any]) -> str:
@@ -292,8 +239,10 @@ def test_what_is_wrong_with_a_user_is_named(tmp_path: Path, user: dict[str, Any]
         ({"insecure-skip-tls-verify": "yes"}, "clusters[k].cluster.insecure-skip-tls-verify is neither true nor false"),
         (
             {"proxy-url": "socks5://a"},
-            "clusters[k].cluster.proxy-url: 'socks5://a': only proxies that are spoken to by",
+            "clusters[k].cluster.proxy-url: 'socks5': only proxies that are spoken to by",
         ),
+        ({"proxy-url": "http://me:secret@a:b"}, "clusters[k].cluster.proxy-url: 'a:b' is no URL"),
+        ({"server": "https://me:secret@a"}, "clusters[k].cluster.server: names and passwords belong into users"),
         ({"proxy-url": "http://"}, "clusters[k].cluster.proxy-url: 'http://' is no URL"),
     ],
 )
@@ -349,7 +298,8 @@ def test_in_a_pod_its_service_account_is_used_and_followed(
             read(api)
         mounted(pod, "second\n", ca)
         assert read(api) == manifest()
-        assert server.connections == 1, "a new token needs no new connection"
+        assert read(api) == manifest()
+        assert server.connections == 2, "a new token needs no new connection; after a refusal there is one"
 
 
 def test_in_a_pod_with_addresses_of_version_6(pod: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,97 +336,3 @@ def test_what_a_pod_lacks_is_named_with_the_way_out(
     assert "--kubeconfig" in str(caught.value)
     assert "--claims-dir" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@contextmanager
-def proxy(answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> Iterator[tuple[str, list[bytes]]]:
-    """A proxy that connects to whatever it is told: its address, and what it was told."""
-    asked: list[bytes] = []
-
-    def carry(from_: socket.socket, to: socket.socket) -> None:
-        with suppress(OSError):  # the other one may be gone
-            while part := from_.recv(65536):
-                to.sendall(part)
-            to.shutdown(socket.SHUT_WR)
-
-    def serve() -> None:
-        with listener.accept()[0] as client:
-            head = b""
-            while not head.endswith(b"\r\n\r\n"):
-                head += client.recv(1)
-            asked.append(head)
-            client.sendall(answer)
-            if b" 200 " in answer:
-                host, _, port = head.split()[1].decode().rpartition(":")
-                with socket.create_connection((host, int(port))) as target:
-                    back = threading.Thread(target=carry, args=(target, client))
-                    back.start()
-                    carry(client, target)
-                    back.join()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}", asked
-        finally:
-            thread.join(10)
-
-
-@pytest.mark.parametrize("tls", [True, False])
-def test_a_proxy_is_used_and_told_who_asks_it(tmp_path: Path, authority: Authority, tls: bool) -> None:
-    with serving(authority) as secured, apiserver() as plain, proxy() as (address, asked):
-        plain.put(manifest())
-        server = secured if tls else plain
-        trusted = {"certificate-authority-data": data(authority.certificate("ca"))} if tls else {}
-        api = source(tmp_path, config(server.url, None, {**trusted, "proxy-url": f"http://me:se%40cret@{address}/"}))
-        assert read(api) == manifest()
-        assert read(api) == manifest()
-        target = server.url.partition("://")[2].encode()
-        assert asked[0].startswith(b"CONNECT " + target + b" HTTP/1.1\r\n")
-        assert b"\r\nHost: " + target + b"\r\n" in asked[0]
-        assert b"Proxy-Authorization: Basic bWU6c2VAY3JldA==\r\n" in asked[0]
-        assert server.connections == 1
-        del api
-
-
-def test_a_proxy_that_refuses_is_named(tmp_path: Path) -> None:
-    with proxy(b"HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n") as (address, _):
-        api = source(tmp_path, config("https://10.0.0.1", None, {"proxy-url": f"http://{address}"}))
-        with pytest.raises(ClaimError, match=r"can't be read: the proxy 127\.0\.0\.1 answered 407"):
-            read(api)
-
-
-@pytest.mark.parametrize(
-    ("server", "environment", "expected"),
-    [
-        ("https://10.96.0.1:443", {}, None),
-        ("https://10.96.0.1:443", {"HTTPS_PROXY": "p:3128"}, "http://p:3128"),
-        ("https://10.96.0.1:443", {"https_proxy": "http://p:3128/"}, "http://p:3128"),
-        ("http://10.96.0.1", {"HTTPS_PROXY": "http://p"}, None),
-        ("http://10.96.0.1", {"HTTP_PROXY": "http://p"}, "http://p"),
-        ("https://10.96.0.1", {"HTTPS_PROXY": "http://p", "NO_PROXY": "a, 10.96.0.0/12"}, None),
-        ("https://10.96.0.1", {"HTTPS_PROXY": "http://p", "NO_PROXY": "10.97.0.0/16,x/y"}, "http://p"),
-        ("https://10.96.0.1", {"HTTPS_PROXY": "http://p", "no_proxy": "10.96.0.1"}, None),
-        ("https://[fd00::1]:6443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "[fd00::1]:6443"}, None),
-        ("https://[fd00::1]", {"HTTPS_PROXY": "http://p", "NO_PROXY": "fd00::/8"}, None),
-        ("https://a.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "example.com"}, None),
-        ("https://a.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "*.example.com"}, None),
-        ("https://a.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": ".EXAMPLE.com"}, None),
-        ("https://aexample.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "example.com"}, "http://p"),
-        ("https://a.example.com:1", {"HTTPS_PROXY": "http://p", "NO_PROXY": "example.com:2"}, "http://p"),
-        ("https://a.example.com:2", {"HTTPS_PROXY": "http://p", "NO_PROXY": "example.com:2"}, None),
-        ("https://a.example.com", {"HTTPS_PROXY": "http://p", "NO_PROXY": "*"}, None),
-        ("https://127.0.0.1", {"HTTPS_PROXY": "http://p"}, None),
-        ("https://localhost", {"HTTPS_PROXY": "http://p"}, None),
-    ],
-)
-def test_the_environment_names_a_proxy_and_who_needs_none(
-    server: str, environment: dict[str, str], expected: str | None
-) -> None:
-    assert proxy_of_environment(server, environment) == expected
-
-
-def test_a_proxy_of_another_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CredentialsError, match="HTTPS_PROXY: 'socks5://p': only proxies that are spoken to by http://"):
-        proxy_of_environment("https://10.0.0.1", {"HTTPS_PROXY": "socks5://p"})
