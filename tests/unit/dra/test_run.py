@@ -300,3 +300,16 @@ def test_what_is_no_uid_of_a_pod_is_refused(companion: Companion, cluster: list[
         assert running.ended() == 2
     assert "argument --pod-uid: " in running.lines[-1]
     assert "is no UID of a pod: give what the downward API has in metadata.uid" in running.lines[-1]
+
+
+def test_a_registry_that_is_no_directory_is_one_line_and_leaves_no_socket(
+    companion: Companion, cluster: list[str]
+) -> None:
+    (companion.kubelet_root / "plugins_registry").write_text("")
+    with companion.started(*cluster) as running:
+        assert running.ended() == 1
+    assert running.lines[-1].startswith(
+        f"dra-cpu: the socket {companion.kubelet_root}/plugins_registry/dra.cpu-reg.sock"
+    )
+    assert "Traceback" not in running.text
+    assert sockets(companion) == []
