@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from dra.claims import ClaimError, ClaimRef, parse_claim
+from dra.devices import Device
 from dra.kube import ApiServer
 from dra.kube.client import Client
 from dra.kube.kubeconfig import from_kubeconfig
@@ -27,6 +28,9 @@ from dra.slices.api import (
     InvalidError,
     NotFoundError,
 )
+from dra.slices.publisher import Publisher
+from hack.wait import wait_until
+from nri_cpu.cpuset import CPUSet
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 NODES = "/api/v1/nodes"
@@ -227,6 +231,30 @@ def who_is_nobody_is_told_so(ground: Ground) -> None:
         source.reader(time.monotonic() + 30)(ClaimRef("", "default", "one"))
 
 
+def a_publisher_keeps_what_is_wanted(ground: Ground) -> None:
+    def devices() -> list[list[str]]:
+        return [[device["name"] for device in each["spec"]["devices"]] for each in ground.api.list().items]
+
+    node = ground.create_node()
+    publisher = Publisher(ground.api, ground.node)
+    publisher.want([Device("cpudev000", CPUSet.parse("0"), {"numaNode": 0}, {}, allow_multiple_allocations=False)])
+    publisher.start()
+    try:
+        wait_until("the slice", lambda: devices() == [["cpudev000"]])
+        (made,) = ground.api.list().items
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("Node", node["metadata"]["uid"])
+        wait_until("the end of the round", lambda: publisher.published)
+        ground.do("DELETE", f"{SLICES}/{made['metadata']['name']}", {})
+        wait_until("the slice, which somebody deleted", lambda: devices() == [["cpudev000"]])
+        publisher.want([])
+        wait_until("no slice", lambda: devices() == [])
+        assert publisher.problem is None
+    finally:
+        publisher.stop()
+    assert all(thread.name != "publisher" for thread in threading.enumerate())
+
+
 def a_watch_can_not_start_too_long_ago(ground: Ground) -> None:
     """Where the server does not remember version 1: a real one after it was started again."""
     watch = ground.api.watch("1")
@@ -248,4 +276,5 @@ SCENARIOS: tuple[Callable[[Ground], None], ...] = (
     a_watch_ends_when_its_time_is_over,
     a_claim_is_read_as_it_is_now,
     who_is_nobody_is_told_so,
+    a_publisher_keeps_what_is_wanted,
 )
