@@ -131,10 +131,10 @@ class Publisher:
             return None
         except Exception as error:  # a bug of ours too must not end the thread: the next round may be spared it
             return self._trouble("reconcile", "ResourceSlices are not published", error, self._failed)
-        with self._lock:
-            self._published = wanted
         self._failed.reset()
         self._tell("reconcile", "; ".join(f"the API server dropped {loss}" for loss in self._pool.losses))
+        with self._lock:  # who sees that it is published sees what is wrong with it, too
+            self._published = wanted
         return self._follow(resource_version)
 
     def _begin(self) -> Wanted | None:
