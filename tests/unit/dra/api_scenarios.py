@@ -87,6 +87,14 @@ class Ground:
                 self.do("DELETE", f"{NODES}/{found['metadata']['name']}", {})
 
 
+def problem(call: Callable[[], object]) -> ApiError:
+    """The error of a call that must fail, in one line."""
+    with pytest.raises(ApiError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
 def a_node_is_known_by_its_uid(ground: Ground) -> None:
     with pytest.raises(NotFoundError, match=f"no Node has the name {ground.node}; does --hostname-override"):
         ground.api.node()

@@ -1,7 +1,6 @@
 """Promises of slices over HTTP: what the API server does comes through, what goes wrong is one error, in time."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,13 +10,21 @@ import pytest
 
 from dra.kube import slices
 from dra.kube.slices import NodeSlices
-from dra.slices.api import ApiError, EventKind, ForbiddenError, NodeInfo
-from hack.wait import wait_until
+from dra.slices.api import (
+    ApiError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NodeInfo,
+    NotFoundError,
+)
 from tests.unit.dra.api_scenarios import (
     SCENARIOS,
     SLICES,
     Ground,
     a_watch_can_not_start_too_long_ago,
+    problem,
     who_is_nobody_is_told_so,
 )
 from tests.unit.dra.apiserver import FakeApiServer, Fault, apiserver
@@ -39,13 +46,6 @@ def ground(server: FakeApiServer, tmp_path: Path) -> Ground:
 @pytest.fixture
 def api(ground: Ground) -> NodeSlices:
     return ground.api
-
-
-def problem(call: Callable[[], object]) -> ApiError:
-    with pytest.raises(ApiError) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-    return caught.value
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, a_watch_can_not_start_too_long_ago], ids=lambda each: each.__name__)
@@ -139,6 +139,38 @@ def test_a_node_that_is_none_is_an_error(server: FakeApiServer, api: NodeSlices,
     assert "/api/v1/nodes/node-" in str(problem(api.node))
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, ForbiddenError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (410, ExpiredError),
+        (422, InvalidError),
+        (429, ApiError),
+        (500, ApiError),
+    ],
+)
+def test_statuses_are_errors_of_their_own(
+    server: FakeApiServer, api: NodeSlices, status: int, kind: type[ApiError]
+) -> None:
+    server.faults = [Fault(status=status, body=b'{"message": "words"}', lasting=True)]
+    calls: tuple[Callable[[], object], ...] = (
+        api.node,
+        api.list,
+        lambda: api.create({}),
+        lambda: api.update({"metadata": {"name": "a"}}),
+        lambda: api.delete("a", "b", "c"),
+        lambda: next(api.watch("200")),
+    )
+    for call in calls:
+        error = problem(call)
+        assert type(error) is kind
+        assert f" answered {status}" in str(error)
+        assert str(error).endswith(": words")
+        assert str(problem(call)) == str(error), "the same trouble has the same words"
+
+
 def test_a_refusal_names_the_verb(server: FakeApiServer, ground: Ground, api: NodeSlices) -> None:
     made = api.create(ground.manifest())
     calls: dict[str, Callable[[], object]] = {
@@ -207,153 +239,3 @@ def test_a_server_that_hangs_is_given_up(
     )
     for call in calls:
         assert str(problem(call)).endswith(" failed: the answer timed out")
-
-
-def test_a_watch_asks_for_bookmarks_and_a_time_of_its_own(
-    server: FakeApiServer, ground: Ground, api: NodeSlices
-) -> None:
-    watch = api.watch("100")
-    assert server.requests == []
-    server.objects.bookmark(SLICES)
-    assert (event := next(watch)).kind is EventKind.BOOKMARK
-    watch.close()
-    query = server.requests[0].query
-    assert 600 <= int(query.pop("timeoutSeconds")) <= 1200
-    assert query == {
-        "watch": "true",
-        "allowWatchBookmarks": "true",
-        "resourceVersion": "100",
-        "fieldSelector": f"spec.driver=dra.cpu,spec.nodeName={ground.node}",
-    }
-    assert event.manifest["metadata"] == {"resourceVersion": str(server.objects.version)}
-
-
-def test_a_watch_that_breaks_after_its_beginning_is_an_end(
-    server: FakeApiServer, ground: Ground, api: NodeSlices
-) -> None:
-    watch = api.watch(api.list().resource_version)
-    api.create(ground.manifest())
-    assert next(watch).kind is EventKind.ADDED
-    server.cut.set()
-    assert list(watch) == []
-
-
-def test_a_watch_with_nothing_to_say_for_long_is_an_end(
-    server: FakeApiServer, ground: Ground, api: NodeSlices, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slices, "IDLE_LIMIT", 0.1)
-    watch = api.watch(api.list().resource_version)
-    assert list(watch) == []
-    wait_until("a request", lambda: server.requests[-1].query.get("watch"))
-
-
-def test_a_watch_that_does_not_begin_is_an_error(server: FakeApiServer, api: NodeSlices) -> None:
-    for fault in (Fault(raw=b""), Fault(status=500, body=b"x"), Fault(status=429, headers={"retry-after": "1"})):
-        server.faults = [fault, fault]
-        watch = api.watch("200")
-        assert f"GET {server.url}{SLICES} (watch) " in str(problem(lambda watch=watch: next(watch)))  # type: ignore[misc]
-        assert list(watch) == [], "after an error it is over"
-
-
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (b"{\n", "what is no JSON: b'{'"),
-        (b"5\n", "an event that is a int, no object"),
-        ({"type": "ADDED"}, "an event's object that is missing or null"),
-        ({"type": "MOVED", "object": {}}, "an event of the unknown type 'MOVED'"),
-        ({"type": [], "object": {}}, "an event of the unknown type '[]'"),
-        ({"type": "ADDED", "object": {"metadata": {"name": "a"}}}, "object.metadata.uid that is missing or null"),
-        ({"type": "BOOKMARK", "object": {"metadata": []}}, "object.metadata that is a list, no object"),
-        ({"type": "ERROR", "object": {"code": 500, "message": "etcd"}}, "500: etcd"),
-        ({"type": "ERROR", "object": {"code": "x"}}, "0: "),
-    ],
-)
-def test_an_event_that_is_none_is_an_error(
-    server: FakeApiServer, ground: Ground, api: NodeSlices, event: Any, words: str
-) -> None:
-    server.faults = [Fault("GET", PATH, mangle=lambda _: event)]
-    watch = api.watch("100")
-    api.create(ground.manifest())
-    assert f"(watch) answered {words}" in str(problem(lambda: next(watch)))
-    assert list(watch) == []
-
-
-def test_an_event_without_an_end_is_an_error(
-    server: FakeApiServer, ground: Ground, api: NodeSlices, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slices, "RESPONSE_LIMIT", 10_000)
-    server.faults = [Fault("GET", PATH, mangle=lambda _: b"x" * 20_000)]
-    watch = api.watch("100")
-    api.create(ground.manifest())
-    assert "sent an event larger than 10000 bytes" in str(problem(lambda: next(watch)))
-
-
-def test_events_in_pieces_and_several_at_once_are_the_same(
-    server: FakeApiServer, ground: Ground, api: NodeSlices
-) -> None:
-    pieces: list[bytes] = []
-
-    def cut(event: Any) -> bytes:
-        line = json.dumps(event).encode() + b"\n\n"
-        pieces.append(line)
-        return line[:10] if len(pieces) == 1 else pieces[0][10:] + line + b'{"type": "BOOK'
-
-    server.faults = [Fault("GET", PATH, mangle=cut)]
-    watch = api.watch("100")
-    names = [api.create(ground.manifest(index))["metadata"]["name"] for index in range(2)]
-    assert [next(watch).manifest["metadata"]["name"] for _ in range(2)] == names
-    server.cut.set()
-    assert list(watch) == [], "half an event is none"
-
-
-def closed_while(server: FakeApiServer, api: NodeSlices, waits: Callable[[], bool]) -> list[object]:
-    """What came out of a watch that was closed when `waits`."""
-    watch = api.watch("200")
-    got: list[object] = []
-
-    def use() -> None:
-        try:
-            got.extend(watch)
-        except ApiError as error:
-            got.append(error)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    wait_until("the watch waits", waits)
-    watch.close()
-    thread.join(10)
-    assert not thread.is_alive()
-    return got
-
-
-def test_a_watch_is_closed_whatever_it_is_at(server: FakeApiServer, api: NodeSlices) -> None:
-    assert closed_while(server, api, lambda: server.watches == 1) == []
-    server.faults = [Fault(hang=True)]
-    assert closed_while(server, api, lambda: len(server.requests) == 2) == []
-    server.faults = [Fault(status=200, headers={"content-length": "x"})]
-    closed = api.watch("200")
-    closed.close()
-    assert list(closed) == []
-    assert len(server.requests) == 2, "nothing is asked after it"
-
-
-def test_a_watch_that_was_closed_has_no_descriptors(server: FakeApiServer, ground: Ground, api: NodeSlices) -> None:
-    def descriptors() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    api.create(ground.manifest())
-    counts = []
-    for _ in range(10):
-        watch = api.watch("100")
-        assert next(watch).kind is EventKind.ADDED
-        watch.close()
-        wait_until("the server sees it", lambda: not watches(server))
-        counts.append(descriptors())
-    assert counts[-1] <= counts[0]
-
-
-def watches(server: FakeApiServer) -> int:
-    """How many the server has under way; it notices that a client is gone when it has something to say."""
-    server.objects.bookmark(SLICES)
-    return server.watches
