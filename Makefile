@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check lint types layers unit proto test-node bench clean
+.PHONY: help demo test check lint types layers unit proto test-node test-cluster bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -17,7 +17,7 @@ demo: $(VENV)/ready ## from a fresh machine to claims pinned on a real runtime
 
 # Measuring which branches no test takes makes the tests half as fast.
 test: COVERAGE := --cov --cov-report=term:skip-covered
-test: check test-node ## everything, with coverage
+test: check test-node test-cluster ## everything, with coverage
 
 check: lint types layers proto unit ## lint, types, layers, generated code, unit, property and protocol tests
 
@@ -40,10 +40,14 @@ unit: $(VENV)/ready ## unit, property and protocol tests
 	hack/nri-runtime build
 	hack/kubelet-allocator build
 	hack/hwloc
-	pytest -n 3 -m 'not node' $(COVERAGE) tests
+	pytest -n 3 -m 'not node and not cluster' $(COVERAGE) tests
 
 test-node: $(VENV)/ready ## tests on the node in a box: real kernel, real containerd
 	pytest -n 2 -m node tests/node
+
+# One cluster for all of them: it keeps both cores of a small machine busy.
+test-cluster: $(VENV)/ready ## tests on a cluster in a box: real Kubernetes around the real runtime
+	pytest -m cluster tests/cluster
 
 bench: $(VENV)/ready ## the figures of docs/performance.md
 	hack/bench
