@@ -1,15 +1,13 @@
-"""Figures of both processes: hooks, start and memory beside a bare Go plugin's, Prepare beside the disk alone."""
+"""Figures of nri-cpu as a process: hooks, start and memory, beside a bare plugin's in Go."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from tests.bench import hooks
-from tests.bench.figures import OURS, Figure, Rounds, percentile
-from tests.bench.prepare import Companion, disk, prepare_and_unprepare
+from tests.bench.figures import Figure, Rounds, percentile
 from tests.bench.sides import Floor, Running, Side, running
 
 PEER = Floor.name
@@ -28,15 +26,6 @@ SYNCHRONIZE = Figure("Synchronize", "ms", PEER, gated_by_peer=True)
 START = Figure("start to synchronized", "ms", PEER, goal=150)
 MEMORY = Figure("resident memory after Synchronize", "MiB", PEER, goal=32)
 THREADS = Figure("threads", "", PEER)
-DISK = "disk alone"
-PREPARE = {
-    50: Figure("NodePrepareResources, p50", "ms", DISK, goal=5),
-    99: Figure("NodePrepareResources, p99", "ms", DISK),
-}
-UNPREPARE = {
-    50: Figure("NodeUnprepareResources, p50", "ms", DISK),
-    99: Figure("NodeUnprepareResources, p99", "ms", DISK),
-}
 
 
 class Processes:
@@ -50,7 +39,6 @@ class Processes:
             for figure in (
                 *(f for hook in (SHARED, FIRST, AGAIN, STOP) for f in hook.values()),
                 *(SYNCHRONIZE, START, MEMORY, THREADS),
-                *(f for call in (PREPARE, UNPREPARE) for f in call.values()),
             )
         }
 
@@ -76,14 +64,6 @@ class Processes:
             for one in both:
                 self._add(AGAIN, one.side.name, hooks.restarted(one, options.cycles))
         self._sides.reverse()
-
-    def prepare(self, companion: Companion, directory: Path) -> None:
-        """Time dra-cpu, and the disk below it."""
-        prepares, unprepares = prepare_and_unprepare(companion, self._options.claims)
-        alone = disk(directory, self._options.claims)
-        for figures, samples in (PREPARE, prepares), (UNPREPARE, unprepares):
-            self._add(figures, OURS, samples)
-            self._add(figures, DISK, alone)
 
     def _start(self, one: Running) -> None:
         self.rows[START].add(one.side.name, one.start_ms)

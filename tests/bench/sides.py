@@ -15,6 +15,7 @@ from nri_cpu.checkpoint.codec import checkpoint_to_bytes
 from nri_cpu.checkpoint.files import replace
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord
 from nri_cpu.cpuset import EMPTY, CPUSet
+from tests.bench import proc
 from tests.bench.figures import OURS
 from tests.nri_runtime.build import programs
 from tests.nri_runtime.driver import NothingCame, NriRuntime
@@ -104,14 +105,10 @@ class Running:
 
     def memory_mib(self) -> float:
         """Resident memory of the plugin, of all of its processes (there is one)."""
-        return int(self._status("VmRSS").split()[0]) / 1024
+        return proc.memory_mib(self._plugin.process.pid)
 
     def threads(self) -> int:
-        return int(self._status("Threads"))
-
-    def _status(self, key: str) -> str:
-        status = Path(f"/proc/{self._plugin.process.pid}/status").read_text()
-        return next(line.split(":", 1)[1].strip() for line in status.splitlines() if line.startswith(f"{key}:"))
+        return proc.threads(self._plugin.process.pid)
 
 
 @contextmanager
