@@ -1,7 +1,6 @@
 """Promises of the publisher with real threads and real time; and of its delays."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +10,7 @@ from dra.slices.api import ApiError
 from dra.slices.objects import Manifest
 from dra.slices.pace import Backoff, Clock, Repairs
 from dra.slices.publisher import Publisher
+from hack.wait import wait_until
 from tests.unit.dra.slice_server import SliceServer
 from tests.unit.dra.virtual_time import VirtualTime
 from tests.unit.topology.machines import machine
@@ -124,6 +124,24 @@ def test_a_request_that_hangs_does_not_hold_up_the_end(live: Live, monkeypatch: 
             assert not thread.is_alive()
 
 
+@pytest.mark.fault("K9")
+def test_of_two_instances_the_one_that_stays_has_its_way(live: Live) -> None:
+    """A rolling update to another configuration: each repairs what the other one does until the older one stops."""
+    live.publisher.want(cpus(4))
+    live.publisher.start()
+    live.reached("watch")
+    newer = Publisher(live.server, NODE)
+    newer.want(cpus(5))
+    newer.start()
+    live.reached("update", 2)
+    live.publisher.stop()
+    try:
+        wait_until("its devices", lambda: [len(spec["devices"]) for spec in live.server.specs] == [5], LIMIT)
+        wait_until("publication", lambda: newer.published, LIMIT)
+    finally:
+        newer.stop()
+
+
 def test_many_threads_may_want(live: Live) -> None:
     live.publisher.start()
     actions: list[Callable[[], None]] = [
@@ -139,9 +157,7 @@ def test_many_threads_may_want(live: Live) -> None:
     live.reached("watch")
     live.publisher.want(cpus(10))
     live.publisher.poke()
-    ends = time.monotonic() + LIMIT
-    while not live.publisher.published and time.monotonic() < ends:
-        time.sleep(0.01)
+    wait_until("publication", lambda: live.publisher.published, LIMIT)
     assert [len(spec["devices"]) for spec in live.server.specs] == [10]
     live.ends()
 
