@@ -141,6 +141,8 @@ class Publisher:
         with self._lock:
             wanted, poked = self._wanted, self._poked
             self._poked = False
+            if wanted != self._published:
+                self._published = None
             if not self._stopped.is_set():
                 self._wake.clear()
         if wanted is None or self._stopped.is_set():
