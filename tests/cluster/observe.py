@@ -125,7 +125,7 @@ def _has_claims(spec: Manifest) -> bool:
 def _files(node: KubeNode) -> dict[str, bytes]:
     """The files of dra-cpu and of the kubelet's claims by path, without the slash in front."""
     paths = [STATE[1:], _CDI, _METADATA, _KUBELET]
-    command = f"for path in {shlex.join(paths)}; do [ -e $path ] && echo $path; done | tar -c -T -"
+    command = f"tar -c $(ls -d {shlex.join(paths)} 2> /dev/null)"
     lock = f"{STATE}/serialize.lock"
     packed = node.box.run(f"cd / && touch {lock} && flock {lock} sh -c {shlex.quote(command)}").stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -249,7 +249,7 @@ def offered(slices: Iterable[Manifest], node: str) -> dict[str, int]:
 def kubelet_claims(raw: bytes) -> Iterator[str]:
     """UIDs of the CPU claims in the kubelet's own checkpoint (pkg/kubelet/cm/dra/state), whose data is JSON in JSON."""
     if raw:
-        for entry in json.loads(json.loads(raw)["Data"]).get("Entries") or ():
+        for entry in json.loads(json.loads(raw)["Data"])["ClaimInfoStateList"] or ():
             if DRIVER in entry["DriverState"]:
                 yield entry["ClaimUID"]
 

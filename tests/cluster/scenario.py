@@ -6,8 +6,8 @@ Waiting is for conditions, with a limit; nothing here knows how long anything ta
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from hack.kube.node import KUBECONFIG
 from hack.node.access import Daemon
@@ -22,9 +22,12 @@ from tests.cluster.manifests import Manifest
 from tests.cluster.observe import offered
 from tests.cluster.stage import Stage
 
+T = TypeVar("T")
+
 # Of one wait. Seconds; on a machine that is busy with other things.
 LIMIT = 180.0
 _PAUSE = 0.2
+_AT_ONCE = 3
 
 
 class Scenario:
@@ -53,8 +56,11 @@ class Scenario:
 
     def run(self, *manifests: Manifest) -> None:
         """Create objects and wait until the pods among them are ready."""
-        self.apply(*manifests)
-        self.ready(*(manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Pod"))
+        pods = [manifest for manifest in manifests if manifest["kind"] == "Pod"]
+        self.apply(*(manifest for manifest in manifests if manifest["kind"] != "Pod"))
+        for few in batched(pods, _AT_ONCE):
+            self.apply(*few)
+            self.ready(*(one["metadata"]["name"] for one in few))
 
     def ready(self, *pods: str) -> None:
         for name in pods:
@@ -97,27 +103,26 @@ class Scenario:
         return message
 
     def delete(self, *pods: str, **options: Any) -> None:
-        """Delete pods and wait until they are gone."""
-        for name in pods:
-            self.api.delete("Pod", name, self.namespace, **options)
-        for name in pods:
-            self.api.wait_gone("Pod", name, self.namespace, limit=LIMIT)
+        """Delete pods and wait until they are gone; a few at a time, as the runtime of an emulated machine bears."""
+        for few in batched(pods, _AT_ONCE):
+            for name in few:
+                self.api.delete("Pod", name, self.namespace, **options)
+            for name in few:
+                self.api.wait_gone("Pod", name, self.namespace, limit=LIMIT)
 
     def clear(self) -> None:
         """Delete everything that runs or is claimed here, and wait until it is gone; then the namespace, which may
         linger."""
         for name in self._classes:
             self.api.delete("DeviceClass", name)
-        for kind in ("Deployment", "Pod", "ResourceClaim", "ResourceClaimTemplate"):
-            for one in self.api.list(kind, self.namespace):
-                self.api.delete(kind, one["metadata"]["name"], self.namespace)
-        for kind in ("Pod", "ResourceClaim"):
-            wait_until(
-                f"the end of every {kind} in {self.namespace}",
-                lambda kind=kind: not self.api.list(kind, self.namespace),  # type: ignore[misc]  # bound at once
-                LIMIT,
-                _PAUSE,
-            )
+        for one in self.api.list("Deployment", self.namespace):
+            self.api.delete("Deployment", one["metadata"]["name"], self.namespace)
+        while pods := self.pods():
+            self.delete(*(one["metadata"]["name"] for one in pods))
+        for one in self.api.list("ResourceClaim", self.namespace):
+            name = one["metadata"]["name"]
+            self.api.delete("ResourceClaim", name, self.namespace)
+            self.api.wait_gone("ResourceClaim", name, self.namespace, limit=LIMIT)
         self.api.delete("Namespace", self.namespace)
 
     # The product
@@ -271,3 +276,8 @@ def container_status(pod: Manifest, container: str) -> Manifest:
 def _state(pod: Manifest, container: str) -> Manifest:
     state: Manifest = container_status(pod, container).get("state", {})
     return state
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items, so many at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))

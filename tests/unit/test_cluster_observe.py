@@ -94,7 +94,7 @@ def test_offered_is_what_the_newest_slices_of_the_node_say() -> None:
 
 def test_the_kubelets_checkpoint_names_the_claims_that_it_has_to_unprepare() -> None:
     entries = [{"ClaimUID": "a", "DriverState": {"dra.cpu": {}}}, {"ClaimUID": "b", "DriverState": {"other": {}}}]
-    raw = json.dumps({"Data": json.dumps({"Entries": entries}), "Checksum": 1}).encode()
+    raw = json.dumps({"Data": json.dumps({"ClaimInfoStateList": entries}), "Checksum": 1}).encode()
     assert list(observe.kubelet_claims(raw)) == ["a"]
     assert list(observe.kubelet_claims(b"")) == []
 

@@ -6,6 +6,7 @@ After each the invariants must hold, with everything deleted and everything back
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from hack.kube.cluster import Cluster
 from tests.cluster.scenario import Scenario
 from tests.cluster.stage import Stage
 
-_NAME_LIMIT = 60  # of a DNS label, 63
+_NAME_LIMIT = 40  # of a DNS label, 63, with room for what follows
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +30,9 @@ def stage(cluster: Cluster) -> Stage:
 def scenario(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Scenario]:
     """A namespace on it."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:_NAME_LIMIT].strip("-")
-    scenario = Scenario(stage, name)
+    scenario = Scenario(stage, f"{name}-{secrets.token_hex(2)}")
     yield scenario
     stage.restore()
     scenario.clear()
-    scenario.check()
+    facts = scenario.check()
+    assert (facts.records, facts.kubelet) == ({}, frozenset()), "claims are left over"

@@ -7,7 +7,7 @@ import pytest
 from hack.node.machine import Machine
 from nri_cpu.cpuset import CPUSet
 from tests.cluster.manifests import claim, container, device_class, opaque, pod, request, simple
-from tests.cluster.scenario import Scenario, is_unschedulable
+from tests.cluster.scenario import Scenario, condition, is_unschedulable
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -49,7 +49,8 @@ def nowhere(scenario: Scenario, name: str, *expressions: str) -> None:
             pod(one, container("main", one), claims=[one]),
         )
     for number in range(len(expressions)):
-        scenario.pod(f"{name}-{number}", is_unschedulable)
+        waiting = scenario.pod(f"{name}-{number}", is_unschedulable)
+        assert "cannot allocate all claims" in condition(waiting, "PodScheduled")["message"]
 
 
 @pytest.mark.fault("A4", "I5", "A29")
