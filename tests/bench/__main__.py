@@ -66,7 +66,7 @@ def _companion(options: argparse.Namespace) -> tuple[str, str]:
 
 def _pods(options: argparse.Namespace) -> tuple[str, str]:
     with cluster.start(report=_report) as started:
-        bench = Pods(started)
+        bench = Pods(started, options.pairs)
         for number in range(options.rounds):
             _progress("pods", number, options)
             bench.round()
@@ -134,6 +134,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         ("claims", 40, "claims per round, one after the other"),
         ("calls", 10, "with many claims each, per round"),
         ("prepares", 10_000, "claims, one after the other, between two looks at dra-cpu's memory"),
+        ("pairs", 3, "of pods with a claim and without, per round"),
         ("rest", 60, "seconds in which dra-cpu's requests are counted while it has nothing to do"),
         ("warm-up", 30, "lives of a container before the clock runs"),
         ("pods", 110, "on the node"),

@@ -10,6 +10,7 @@ import http.client
 import re
 import ssl
 import time
+from statistics import median
 from typing import Any
 
 from dra.devices import DRIVER
@@ -34,30 +35,36 @@ _CPUS = 2
 class Pods:
     """Rounds on a cluster of which the first node gets the product."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, pairs: int) -> None:
         self._api = cluster.api
+        self._pairs = pairs
         stage = Stage(cluster)
         stage.set_up()
         self._node = stage.node
         self._tls = ssl.create_default_context(cafile=str(cluster.directory / "certificates" / "ca.crt"))
         admin = cluster.directory / "certificates" / ADMIN
         self._tls.load_cert_chain(admin.with_suffix(".crt"), admin.with_suffix(".key"))
-        self._rounds = 0
+        self._number = 0
         self.rows = {figure: Rounds(figure) for figure in (RUNNING, ADDED, PREPARE)}
         self._claimed("warm-up")
         self._plain("warm-up")
 
     def round(self) -> None:
-        """A pod of each kind, one after the other; the next round begins with the other one."""
-        kinds = [self._claimed, self._plain]
+        """Pairs of pods, one after the other; each pair begins with the other kind."""
         before = self._calls()
-        times = {kind: kind(f"round-{self._rounds}") for kind in (kinds if self._rounds % 2 else reversed(kinds))}
-        after = self._calls()
-        self.rows[RUNNING].add(OURS, times[self._claimed])
-        self.rows[RUNNING].add(PLAIN, times[self._plain])
-        self.rows[ADDED].add(OURS, times[self._claimed] - times[self._plain])
-        self.rows[PREPARE].add(OURS, after - before)
-        self._rounds += 1
+        claimed, plain = [], []
+        for _ in range(self._pairs):
+            name = f"pod-{self._number}"
+            if self._number % 2:
+                claimed.append(self._claimed(name))
+            plain.append(self._plain(name))
+            if not self._number % 2:
+                claimed.append(self._claimed(name))
+            self._number += 1
+        self.rows[RUNNING].add(OURS, median(claimed))
+        self.rows[RUNNING].add(PLAIN, median(plain))
+        self.rows[ADDED].add(OURS, median(claimed) - median(plain))
+        self.rows[PREPARE].add(OURS, (self._calls() - before) / self._pairs)
 
     def _claimed(self, name: str) -> float:
         """Seconds of a pod with a claim that is there before it, not yet allocated."""

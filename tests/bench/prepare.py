@@ -139,6 +139,8 @@ def companion(directory: Path, host: Path, arguments: Sequence[str]) -> Iterator
     started = time.perf_counter()
     with Plugin(command, os.environ | {"HOST_ROOT": str(host)}) as process:
         wait_until("dra-cpu's socket", lambda: socket.exists() or process.process.poll() is not None, LIMIT)
+        if process.process.poll() is not None:
+            raise NotPreparedError(f"dra-cpu has ended; it said: {process.said}")
         with grpc.insecure_channel(f"unix:{socket}") as channel:
             try:
                 grpc.channel_ready_future(channel).result(LIMIT)

@@ -123,4 +123,4 @@ def test_a_short_bench_of_processes_gives_every_figure_with_its_peer_and_version
     lines = [json.loads(line) for line in text.splitlines()]
     assert all(line["median"] > 0 and line["peer_median"] > 0 and line["nri"] == "0.8.0" for line in lines)
     assert [line["figure"] for line in lines] == [row.split("  ")[0] for row in shown.splitlines()[1:]]
-    assert len(lines) == 16
+    assert len(lines) == 12
