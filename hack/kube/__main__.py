@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _gate(text: str) -> tuple[str, bool]:
     name, _, value = text.partition("=")
-    if value not in ("true", "false"):
+    if not name or value not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=true or NAME=false")
     return name, value == "true"
 

@@ -24,7 +24,7 @@ _VERSION = "k8s.io/component-base/version"
 
 def programs() -> Path:
     """The directory with the programs, built if need be; raises BuildError."""
-    return cache.entry("kubernetes", cache.key_of(NAMES, _flags(), SOURCES.contents()), _build, report)
+    return cache.entry("kubernetes", cache.key_of(NAMES, flags(), SOURCES.contents()), _build, report)
 
 
 def version() -> str:
@@ -36,7 +36,7 @@ def version() -> str:
     raise ValueError(f"{SOURCES.folder}/go.mod does not require k8s.io/kubernetes")
 
 
-def _flags() -> str:
+def flags() -> str:
     """Linker flags; without its version Kubernetes takes itself for 0.0 and most feature gates for unknown."""
     major, minor, _ = version().split(".")
     facts = {
@@ -53,7 +53,7 @@ def _build(folder: Path) -> None:
     SOURCES.check_format()
     go = SOURCES.find_go()
     report("building Kubernetes; this takes some minutes, once")
-    SOURCES.run([go, "build", "-trimpath", f"-ldflags={_flags()}", "-o", str(folder / BINARY), "."])
+    SOURCES.run([go, "build", "-trimpath", f"-ldflags={flags()}", "-o", str(folder / BINARY), "."])
     SOURCES.run([go, "vet", "-trimpath", "."])
     for name in NAMES:
         (folder / name).symlink_to(BINARY)

@@ -56,7 +56,7 @@ class ControlPlane:
         self.programs = programs
         self.gates = dict(gates)
         self.directory, self._lock = locked_directory(PREFIX)
-        self._port = _held_port()
+        self._port = held_port()
         self.port: int = self._port.getsockname()[1]
         self.server = f"https://127.0.0.1:{self.port}"
         self.egress = self.directory / "egress.sock"
@@ -177,7 +177,7 @@ class ControlPlane:
             self._lock = -1
 
 
-def _held_port() -> socket.socket:
+def held_port() -> socket.socket:
     """A loopback port that only this user's programs can share: bound, so that no other gets it, but not listening."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

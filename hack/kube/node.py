@@ -133,7 +133,6 @@ def kubelet_configuration(gates: Mapping[str, bool]) -> Object:
         "volumeStatsAggPeriod": "-1s",
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
-        "localStorageCapacityIsolation": False,
         "enforceNodeAllocatable": ["pods"],
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "50Mi"},

@@ -208,7 +208,7 @@ def _install_wheels(root: Path, version: str, wheels: Sequence[Path]) -> None:
 
 def _assemble(name: str, work: Path) -> bytes:
     """A static program out of one of the guest's assembly files."""
-    run(["as", "-o", work / f"{name}.o", GUEST / f"{name}.s"])
+    run(["as", "-I", GUEST, "-o", work / f"{name}.o", GUEST / f"{name}.s"])
     run(["ld", "-static", "-s", "-o", work / name, work / f"{name}.o"])
     return (work / name).read_bytes()
 

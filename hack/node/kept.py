@@ -47,6 +47,11 @@ class Kept:
                 start_new_session=True,  # Ctrl-C is the owner's
             )
 
+    @property
+    def pid(self) -> int:
+        """The keeper's process id."""
+        return self._keeper.pid if self._keeper else 0
+
     def ended(self) -> bool:
         """Whether the program has ended by itself. (Its keeper stays, for the logs' sake, until close.)"""
         return self._keeper is None or _has_dead_child(self._keeper.pid)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hack.kube import control_plane
+from hack.kube import build, control_plane
 from hack.kube.cluster import Cluster
 from hack.kube.errors import ApiError, ClusterError
 from hack.kube.node import KubeNode, is_ready
@@ -54,7 +54,7 @@ def test_the_node_is_ready_and_is_the_machine(cluster: Cluster, kube_node: KubeN
     node = cluster.api.get("Node", kube_node.name)
     assert is_ready(node)
     assert node["status"]["capacity"]["cpu"] == "16"
-    assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.37.2"
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == f"v{build.version()}"
     assert {a["address"] for a in node["status"]["addresses"]} == {"10.0.2.15", kube_node.name}
 
 
@@ -88,7 +88,7 @@ def test_a_pod_on_the_nodes_network_reaches_the_api_server_as_in_any_cluster(
         "import json, ssl, urllib.request; c = ssl.create_default_context(cafile='/etc/kubernetes/ca.crt');"
         f"print(json.load(urllib.request.urlopen('https://{address[0]}/version', context=c))['gitVersion'])"
     )
-    assert kube_node.box.run(["python3", "-c", source]).text == "v1.37.2"
+    assert kube_node.box.run(["python3", "-c", source]).text == f"v{build.version()}"
 
 
 def test_nothing_else_is_reached_from_the_box(cluster: Cluster, kube_node: KubeNode) -> None:

@@ -1,5 +1,6 @@
 # first: before anything else it copies its own /proc/self/status to standard output, where the CPUs that it was allowed
-# when its first instruction ran can be read; then it runs until it is killed.
+# when its first instruction ran can be read; then it runs until SIGTERM.
+        .include "wait.s"
         .globl  _start
 _start: mov     $2, %eax                # open(path, O_RDONLY)
         lea     path(%rip), %rdi
@@ -14,9 +15,8 @@ _start: mov     $2, %eax                # open(path, O_RDONLY)
         mov     $1, %eax
         mov     $1, %edi
         syscall
-pause:  mov     $34, %eax               # pause(2)
-        syscall
-        jmp     pause
+        block_sigterm
+        exit_at_sigterm
 path:   .asciz  "/proc/self/status"
         .equ    size, 4096
         .lcomm  buffer, size

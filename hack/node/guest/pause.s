@@ -1,5 +1,5 @@
-# pause: the smallest process that runs until it is killed.
+# pause: the smallest process that runs until SIGTERM.
+        .include "wait.s"
         .globl  _start
-_start: mov     $34, %eax               # pause(2)
-        syscall
-        jmp     _start
+_start: block_sigterm
+        exit_at_sigterm
