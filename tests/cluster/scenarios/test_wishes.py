@@ -17,13 +17,17 @@ def with_pod(name: str, *requests: Manifest, **devices: object) -> tuple[Manifes
 @pytest.mark.fault("A11", "A12", "B5", "F-2")
 def test_class_claim_and_alternative_say_how_their_cpus_are_chosen(scenario: Scenario) -> None:
     scenario.apply(device_class("whole-cores", opaque(fullPhysicalCores=True)))
-    alternatives = choice("cpus", many=exactly(8), few=exactly(2))
+    # Each on a NUMA node of its own, so that there is a choice.
+    on = [[f'device.attributes["resource.kubernetes.io"].numaNode == {node}'] for node in range(4)]
+    alternatives = choice("cpus", many=exactly(8, where=on[2]), few=exactly(2, where=on[2]))
     for_one = [opaque(["cpus/many"], fullPhysicalCores=True), opaque(["cpus/few"], strategy="spread")]
     scenario.run(
-        *with_pod("whole", request(cpus=2, device_class="whole-cores")),
-        *with_pod("spread", request(cpus=2), config=[opaque(strategy="spread")]),
+        *with_pod("whole", request(cpus=2, device_class="whole-cores", where=on[0])),
+        *with_pod("spread", request(cpus=2, where=on[1]), config=[opaque(strategy="spread")]),
         *with_pod("either", alternatives, config=for_one),
-        *with_pod("both", request(cpus=4, device_class="whole-cores"), config=[opaque(["cpus"], alignL3=False)]),
+        *with_pod(
+            "both", request(cpus=4, device_class="whole-cores", where=on[3]), config=[opaque(["cpus"], alignL3=False)]
+        ),
     )
     for name in ("whole", "spread", "either", "both"):
         assert scenario.first(name) == scenario.cpus(name)
