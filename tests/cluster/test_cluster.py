@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hack.kube import build, control_plane
+from hack.kube import cluster as kube
 from hack.kube.cluster import Cluster
 from hack.kube.errors import ApiError, ClusterError
 from hack.kube.node import KubeNode, is_ready
@@ -193,6 +194,13 @@ def test_gates_reach_all_programs_and_two_nodes_run_pods(start_cluster: StartClu
     cluster.nodes[1].start_kubelet()
     cluster.nodes[1].wait_ready()
     run_pod(cluster, "both", pod("again", nodeName="node2"))
+
+
+def test_a_program_that_does_not_start_is_told_with_its_words() -> None:
+    before = set(kept.directories(control_plane.PREFIX))
+    with pytest.raises(ClusterError, match=r"has ended: .*unrecognized feature gate: NoSuchGate"):
+        kube.start(gates={"NoSuchGate": True})
+    assert set(kept.directories(control_plane.PREFIX)) <= before
 
 
 OWNER = """
