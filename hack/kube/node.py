@@ -27,7 +27,7 @@ _DIRECTORY = "/etc/kubernetes"
 KUBECONFIG = f"{_DIRECTORY}/kubelet.kubeconfig"
 _CONFIG = f"{_DIRECTORY}/kubelet.yaml"
 
-# Go starts a thread for each of them, which emulation makes dear.
+# As for containerd (hack/node/guest/run-containerd).
 _ENVIRONMENT = {"GOMAXPROCS": "4"}
 
 # Under emulation a kubelet takes ten to thirty seconds until its node is ready, and more on a busy machine.
