@@ -5,11 +5,14 @@ The token is bound to the node, as a pod's is, since deploy/rbac.yaml lets it wr
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from hack.node.access import Daemon
+from hack.node.errors import NodeError
 from hack.wait import wait_until
 from nri_cpu.cpuset import CPUSet
 from tests.cluster.manifests import container, pod
@@ -35,7 +38,7 @@ class Stage:
         self.cluster = cluster
         self.node: KubeNode = cluster.nodes[0]
         self.product = self.node.product
-        self._arguments: tuple[str, ...] = ()
+        self._usual = False
 
     def set_up(self, *arguments: str) -> None:
         """Deploy and start everything."""
@@ -44,25 +47,34 @@ class Stage:
                 self.cluster.api.apply(manifest, manifest["metadata"].get("namespace", ""))
         self.node.box.install_project()
         self.node.box.write(KUBECONFIG, yaml.safe_dump(bound_kubeconfig(self.cluster, self.node.name)), 0o600)
-        self.product.kubeconfig = KUBECONFIG
         self.product.start_plugin()
         self.companion(*arguments)
         self.cluster.api.apply(pod(BYSTANDER, container("main")), "default")
         self.cluster.api.wait("Pod", BYSTANDER, lambda now: now["status"]["phase"] == "Running", limit=_LIMIT)
 
-    def companion(self, *arguments: str) -> None:
-        """End dra-cpu, if it runs, and start it with these arguments; returns when the kubelet has registered it."""
+    def companion(
+        self, *arguments: str, program: Sequence[str] = ("dra-cpu",), env: Mapping[str, str] | None = None
+    ) -> Daemon:
+        """End dra-cpu, if it runs, and start it with these arguments; returns when the kubelet has registered it.
+
+        `program`: what to run in its place.
+        """
         if self.product.companion and self.product.companion.alive():
             self.product.companion.kill(15)
-        self._arguments = arguments
         log = "/var/log/dra-cpu.log"
         before = int(self.node.box.run(f"touch {log} && wc -c < {log}").text)
-        daemon = self.product.start_companion(*arguments)
+        command = [*program, "run", "--kubeconfig", KUBECONFIG, *arguments]
+        daemon = self.product.companion = self.node.box.daemon("dra-cpu", command, env)
+        self._usual = not arguments and not env
 
         def registered() -> bool:
-            return "the kubelet has registered dra.cpu" in daemon.output()[before:]
+            said = daemon.output()[before:]
+            if not daemon.alive():
+                raise NodeError(f"dra-cpu has ended: {said[-2000:]}")
+            return "the kubelet has registered dra.cpu" in said
 
         wait_until("dra-cpu's registration with the kubelet", registered, _LIMIT, 0.2)
+        return daemon
 
     def restore(self) -> None:
         """Bring everything back up that a scenario has taken away, as it was set up."""
@@ -75,7 +87,7 @@ class Stage:
             self.node.wait_ready()
         if not self.product.plugin_is_in_the_runtime():
             self.product.start_plugin()
-        if self._arguments or not (self.product.companion and self.product.companion.alive()):
+        if not self._usual or not (self.product.companion and self.product.companion.alive()):
             self.companion()
 
 

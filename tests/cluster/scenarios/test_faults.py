@@ -80,20 +80,22 @@ def test_a_claim_that_comes_again_under_its_name_is_another_one(scenario: Scenar
     scenario.api.delete("ResourceClaim", "cpus", scenario.namespace)
     scenario.api.patch("ResourceClaim", "cpus", {"metadata": {"finalizers": None}}, scenario.namespace)
     scenario.api.wait_gone("ResourceClaim", "cpus", scenario.namespace)
-    scenario.run(claim("cpus", request(cpus=3)), pod("next", container("main", "cpus"), claims=["cpus"]))
+    scenario.apply(claim("cpus", request(cpus=3)), pod("next", container("main", "cpus"), claims=["cpus"]))
+    # The kubelet waits for the end of the old one; another, or an older one, might not.
+    scenario.said("next", "FailedPrepareDynamicResources", "cpus")
     uid = scenario.uid("cpus")
-    assert uid != before.uid
+    scenario.prepare("cpus")
     claims = scenario.product.checkpoint().claims
     assert claims.keys() == {before.uid, uid}
-    assert scenario.first("next") == claims[uid].cpus
     assert claims[uid].cpus.isdisjoint(before.cpus)
-    # The old one's UID under the name is not the new claim.
     with pytest.raises(PrepareError, match=uid):
-        scenario.prepare("cpus", "00000000-0000-4000-8000-000000000000")
-    scenario.check()
+        scenario.prepare("cpus", before.uid)
+    assert scenario.product.checkpoint().claims == claims
     scenario.delete("cpus")
-    assert scenario.product.checkpoint().claims.keys() == {uid}
-    assert scenario.first("next") == scenario.cpus("cpus") == claims[uid].cpus
+    assert scenario.product.checkpoint().claims == {uid: claims[uid]}
+    scenario.ready("next")
+    assert scenario.first("next") == claims[uid].cpus
+    assert scenario.record("cpus") == claims[uid]
     scenario.check()
 
 
