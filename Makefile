@@ -47,7 +47,8 @@ test-node: $(VENV)/ready ## tests on the node in a box: real kernel, real contai
 
 # One cluster for all of them: it keeps both cores of a small machine busy.
 test-cluster: $(VENV)/ready ## tests on a cluster in a box: real Kubernetes around the real runtime
-	pytest -m cluster tests/cluster
+	hack/cluster build
+	pytest -m cluster tests/bench tests/cluster
 
 bench: $(VENV)/ready ## the figures of docs/performance.md
 	hack/bench

@@ -1,4 +1,4 @@
-"""The image of a node that joins a cluster: a box with the kubelet, a network for pods, and the API server's client."""
+"""The image of a node that joins a cluster: a box with the kubelet and a network for pods."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ def variant(programs: Path) -> Variant:
             ("opt/cni/bin/box", guest / "cni"),
             ("etc/cni/net.d/10-box.conflist", guest / "network.json"),
         ),
-        cluster=True,
-        imports="kubernetes.config, kubernetes.client.configuration, kubernetes.client.rest",
         # Read once, so that copies have it in memory.
         warm_up=("kubelet --version",),
     )

@@ -47,8 +47,8 @@ PRODUCT_DIRECTORY = "opt/nri-cpu"
 PROJECT = Path(__file__).resolve().parents[2]
 GUEST = Path(__file__).parent / "guest"
 
-# Only the client of a cluster's API server needs them.
-CLUSTER_REQUIREMENTS = ("kubernetes", "urllib3")
+# Only a kubeconfig with a plugin for its user needs it, and no box has such a one.
+NOT_IN_THE_BOX = ("kubernetes",)
 
 DIRECTORIES = (
     *("proc", "sys", "dev", "run", "tmp", "root", "var/lib", "var/log"),
@@ -80,25 +80,22 @@ class Variant:
     """What an image has beside what all have, and what a frozen machine with it has done before it was frozen.
 
     `files`: path in the box, without leading slash -> file of the host (programs keep their mode); a file that changes
-    must have another path. `cluster`: the box can reach an API server. `imports`: what the box's Python imports first.
-    `warm_up`: shell lines.
+    must have another path. `warm_up`: shell lines.
     """
 
     name: str
     packages: tuple[str, ...] = ()
     files: tuple[tuple[str, Path], ...] = ()
-    cluster: bool = False
-    imports: str = ""
     warm_up: tuple[str, ...] = ()
 
 
 PLAIN = Variant("plain")
 
 
-def requirements(variant: Variant = PLAIN) -> tuple[str, ...]:
-    """What pyproject.toml says the product needs at run time and such a box can use."""
+def requirements() -> tuple[str, ...]:
+    """What pyproject.toml says the product needs at run time and a box can use."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    return tuple(r for r in project["dependencies"] if variant.cluster or _name(r) not in CLUSTER_REQUIREMENTS)
+    return tuple(r for r in project["dependencies"] if _name(r) not in NOT_IN_THE_BOX)
 
 
 def _name(requirement: str) -> str:
@@ -108,7 +105,7 @@ def _name(requirement: str) -> str:
 def key(variant: Variant = PLAIN) -> str:
     """What an image is kept by: everything that decides what is in it, but for what the archives serve that day."""
     code = [Path(module.__file__ or "").read_bytes() for module in (container_image, cpio, debian, kernel)]
-    wanted = (USER_SUITE, PACKAGES, KERNEL_SUITE, KERNEL_PACKAGE, requirements(variant), variant)
+    wanted = (USER_SUITE, PACKAGES, KERNEL_SUITE, KERNEL_PACKAGE, requirements(), variant)
     return cache.key_of(wanted, code, Path(__file__).read_bytes(), files=GUEST)
 
 
@@ -138,7 +135,7 @@ def build(out: Path, report: Report = silent, variant: Variant = PLAIN) -> None:
         unpack_all(packages, root)
         _configure(root)
         version = _python_version(root)
-        coming_wheels = pool.submit(lambda: _wheels(version, work / "wheels", requirements(variant)))
+        coming_wheels = pool.submit(lambda: _wheels(version, work / "wheels"))
         step("root file system unpacked")
         (work / "kernel").mkdir()
         release = kernel.install(
@@ -186,11 +183,11 @@ def _python_version(root: Path) -> str:
     return link.removeprefix("python")
 
 
-def _wheels(version: str, directory: Path, wanted: Sequence[str]) -> list[Path]:
+def _wheels(version: str, directory: Path) -> list[Path]:
     """Download the product's dependencies for the box's Python."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     only = ["--only-binary=:all:", "--python-version", version]
-    run([*pip, "download", *only, "-d", str(directory), *wanted])
+    run([*pip, "download", *only, "-d", str(directory), *requirements()])
     return sorted(directory.glob("*.whl"))
 
 
