@@ -88,6 +88,8 @@ class Ledger:
         self._waiting: list[Job] = []
         self._state = state
         self._stale = False  # the file may not be what it should: it is written in any case
+        self._problem: CheckpointError | None = None  # what is wrong with the file, until it is another one
+        self._complained: CheckpointError | None = None  # the last problem that `look` has told
 
     def transact(self, jobs: Sequence[Job]) -> None:
         """Carry out the jobs, no two for one claim at a time; each has its outcome when this returns."""
@@ -112,9 +114,31 @@ class Ledger:
         if changed:
             self._tell()
 
+    def look(self) -> None:
+        """See what another instance has done (fault K9): calls `changed`, as a transaction does, if claims are others.
+
+        One stat when there is nothing new, to be called each second. Never raises nor waits: a transaction under way
+        looks itself, and what is wrong with the file is told to the log once and mended by the next transaction.
+        """
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            before = self.claims
+            self._state = self._news() or self._state
+            changed = self.claims != before
+        except CheckpointError as error:
+            if error is not self._complained:
+                self._complained = error
+                logger.error("{}. The next claim to be prepared or unprepared mends it, if it can be", error)
+            return
+        finally:
+            self._turn.release()
+        if changed:
+            self._tell()
+
     @property
     def claims(self) -> Mapping[str, ClaimRecord]:
-        """The prepared claims by UID, as of the last transaction here."""
+        """The prepared claims by UID, as of the last transaction or look here."""
         return self._state.claims
 
     def _tell(self) -> None:
@@ -146,15 +170,25 @@ class Ledger:
     def _current(self) -> Checkpoint:
         """The checkpoint as it is on disk: another instance may have written it. Raises CheckpointError."""
         try:
+            self._state = self._news() or self._state
+        except TooNew:
+            raise
+        except CheckpointError as error:
+            self._state = self._made_anew(error)
+        return self._state
+
+    def _news(self) -> Checkpoint | None:
+        """The checkpoint, None while it is as it was; raises CheckpointError at each call until it is mended."""
+        try:
             fresh = self._file.poll()
         except CheckpointError as error:
-            self._file.close()  # if it isn't mended now, the next transaction is to hear of it too
-            if isinstance(error, TooNew):
-                raise
-            self._state = self._made_anew(error)
-        else:
-            self._state = fresh or self._state
-        return self._state
+            self._problem = error
+            raise
+        if fresh:
+            self._problem = None
+        elif self._problem:
+            raise self._problem.with_traceback(None)
+        return fresh
 
     def _made_anew(self, error: CheckpointError) -> Checkpoint:
         """What a lost checkpoint held: CDI specs know what other instances did, memory knows the rest (fault S2).
@@ -207,6 +241,7 @@ class Ledger:
             write_durably(self._path, raw)
         finally:
             self._file.skip()  # also what was written in vain and is there all the same: the next one takes its place
+            self._problem = None
         self._stale = False
         self._state = state
 
