@@ -2,48 +2,80 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
-from types import TracebackType
-from typing import Any
+from queue import Empty, SimpleQueue
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
 
 from loguru import logger
 
-_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _EarlyEndError(BaseException):
+    """A signal before anything is served; no `except Exception` may take it for trouble of its own."""
 
 
 class Ending:
-    """While it is entered, SIGTERM and SIGINT are kept for `wait`, and so is the failure of any thread.
+    """While it is entered, by the main thread, SIGTERM and SIGINT end what happens in it, and so does the failure of
+    any thread.
 
-    Enter it before there is any other thread: one that takes the signal would leave the main thread asleep.
+    Until `keep`, a signal leaves the `with` statement at once, whatever it waits for, and what is open is closed on the
+    way. From then on it is kept for `wait`. A second one kills, without waiting for anything.
+
+    Handlers, not blocked signals: a mask would be inherited by programs that are started, and what signals do without a
+    handler the kernel keeps from the first process of a container.
     """
 
     def __init__(self) -> None:
         self.failure: str | None = None
-        self._over = False
+        self._signalled = False
+        self._kept = False
+        # The one queue that a signal's handler may put into, whatever it interrupts.
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._before: list[Any] = []
         self._hook: Any = None
 
     def __enter__(self) -> Ending:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._hook, threading.excepthook = threading.excepthook, self._failed
+        self._before = [signal.signal(number, self._signal) for number in _SIGNALS]
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, _: object, error: BaseException | None, trace: TracebackType | None) -> bool:
+        for number, handler in zip(_SIGNALS, self._before, strict=True):
+            signal.signal(number, handler)
         threading.excepthook = self._hook
+        if isinstance(error, _EarlyEndError):
+            logger.info("ended by a signal before it served")
+            return True
+        return False
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Whether the end has come, within so many seconds if they are given; then a second signal kills, by its own
-        effect. `failure` says which thread has failed, where that is the reason."""
-        if seconds is None:
-            signal.sigwait(_SIGNALS)
-        elif signal.sigtimedwait(_SIGNALS, seconds) is None:
-            return False
-        self._over = True
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        return True
+    def keep(self) -> None:
+        """From now on there is something that must not be left at any place: sockets are about to be made."""
+        self._kept = True
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the end has come, which is waited for so long; `failure` says which thread has failed, where that is
+        the reason. Not for long: a signal in the moment before the system call, or one that another thread is given,
+        is noticed after it."""
+        if not self._over():
+            with contextlib.suppress(Empty):
+                self._news.get(timeout=seconds)
+        return self._over()
+
+    def _over(self) -> bool:
+        return self._signalled or self.failure is not None
+
+    def _signal(self, number: int, _: FrameType | None) -> None:
+        if self._signalled:
+            leave(128 + number)
+        self._signalled = True
+        if not self._kept:
+            raise _EarlyEndError
+        self._news.put(None)
 
     def _failed(self, failure: threading.ExceptHookArgs) -> None:
         name = failure.thread.name if failure.thread else "unknown"
@@ -52,5 +84,10 @@ class Ending:
         )
         if self.failure is None:
             self.failure = f"its thread {name} has failed: {failure.exc_type.__name__}; the log says where"
-            if not self._over:
-                os.kill(os.getpid(), signal.SIGTERM)
+            self._news.put(None)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process now. Threads are not waited for, as Python does: one that reads from an API server that hangs
+    would keep the process for longer than anybody gives it, and what it reads is of no use any more."""
+    os._exit(code)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra.commands.ending import Ending
-from dra.commands.errors import CommandError
+from dra.commands.ending import Ending, leave
 from dra.commands.library_log import follow_libraries
 from dra.commands.node import DeviceSettings, device_settings
 from dra.commands.settings import MachineSettings, machine_settings
@@ -37,7 +37,8 @@ class Settings:
 
 
 def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
-    """Serves until a signal; 0. Raises UsageError, CommandError, ClaimError or CheckpointError."""
+    """Serves until a signal, and ends the process then; 0 when the signal comes earlier. Raises UsageError,
+    CommandError, ClaimError or CheckpointError."""
     with Ending() as ending:
         log_to(options.log_format, level="DEBUG" if options.verbosity else "INFO")
         follow_libraries()
@@ -46,8 +47,9 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
         from dra.commands.serve import serve  # with gRPC, which reads that when it is imported
 
         serve(settings, ending)
-    if ending.failure:
-        raise CommandError(ending.failure)
+        if ending.failure:
+            print(f"dra-cpu: {ending.failure}", file=sys.stderr)
+        leave(1 if ending.failure else 0)
     return 0
 
 

@@ -13,6 +13,8 @@ nowhere to publish.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -54,6 +56,8 @@ from nri_cpu.topology import TopologyError, read_online, read_topology
 METADATA = "dra-device-metadata"
 # When people are told that the kubelet has not called yet, in seconds (fault A32).
 _OVERDUE = 30.0
+# Between two looks at what the main thread looks after, in seconds.
+_INTERVAL = 1.0
 
 
 def serve(settings: Settings, ending: Ending) -> None:
@@ -74,6 +78,7 @@ def serve(settings: Settings, ending: Ending) -> None:
         if publisher:
             ends.callback(publisher.stop)
         ends.callback(watch.stop)
+        ending.keep()
         watch.start(told.refresh)
         _start(_dra_server(settings, places, source, told), ends)
         ends.callback(told.board.close)  # the server waits for its streams
@@ -206,8 +211,9 @@ def _start(server: UnixServer, ends: ExitStack) -> None:
 
 
 def _wait(ending: Ending, registration: Registration | None) -> None:
-    if ending.wait(_OVERDUE):
-        return
-    if registration and registration.status.state is RegistrationState.WAITING:
-        logger.warning("{}", registration.overdue_message())
-    ending.wait()
+    overdue = time.monotonic() + _OVERDUE
+    while not ending.wait(_INTERVAL):
+        if registration and overdue < time.monotonic():
+            overdue = math.inf
+            if registration.status.state is RegistrationState.WAITING:
+                logger.warning("{}", registration.overdue_message())

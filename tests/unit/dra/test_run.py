@@ -158,11 +158,15 @@ def test_the_kubelet_is_overdue_only_until_it_has_called(
     state: RegistrationState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Later(Ending):
-        """The end comes when the kubelet is overdue."""
+        """The end comes after some looks."""
 
-        def wait(self, seconds: float | None = None) -> bool:
-            return seconds is None
+        looks = 3
 
+        def wait(self, seconds: float) -> bool:
+            self.looks -= 1
+            return self.looks < 0
+
+    monkeypatch.setattr(serve, "_OVERDUE", -1.0)
     monkeypatch.setattr(Registration, "status", RegistrationStatus(state))
     lines: list[str] = []
     sink = logger.add(lambda message: lines.append(str(message)), level="WARNING", format="{message}")
