@@ -43,6 +43,7 @@ class Scenario:
         self.namespace = namespace
         self._facts: tuple[Facts, ...] = ()
         self._classes: list[str] = []
+        self._prepared: list[Claim] = []
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
 
     # Objects
@@ -119,6 +120,8 @@ class Scenario:
             self.api.delete("Deployment", one["metadata"]["name"], self.namespace)
         while pods := self.pods():
             self.delete(*(one["metadata"]["name"] for one in pods))
+        for asked in self._prepared:
+            self.product.unprepare(asked)  # the kubelet may not know of it
         for one in self.api.list("ResourceClaim", self.namespace):
             name = one["metadata"]["name"]
             self.api.delete("ResourceClaim", name, self.namespace)
@@ -164,7 +167,9 @@ class Scenario:
     def prepare(self, claim: str, uid: str = "") -> None:
         """NodePrepareResources of a claim, as the kubelet would call it; raises PrepareError, or NodeError without
         answer."""
-        self.product.prepare(self._asked(claim, uid))
+        asked = self._asked(claim, uid)
+        self._prepared.append(asked)
+        self.product.prepare(asked)
 
     def unprepare(self, claim: str, uid: str = "") -> None:
         self.product.unprepare(self._asked(claim, uid))

@@ -80,7 +80,7 @@ def test_a_claim_that_comes_again_under_its_name_is_another_one(scenario: Scenar
     scenario.api.delete("ResourceClaim", "cpus", scenario.namespace)
     scenario.api.patch("ResourceClaim", "cpus", {"metadata": {"finalizers": None}}, scenario.namespace)
     scenario.api.wait_gone("ResourceClaim", "cpus", scenario.namespace)
-    scenario.apply(claim("cpus", request(cpus=3)), pod("next", container("main", "cpus"), claims=["cpus"]))
+    scenario.apply(claim("cpus", request(cpus=2)), pod("next", container("main", "cpus"), claims=["cpus"]))
     # The kubelet waits for the end of the old one; another, or an older one, might not.
     scenario.said("next", "FailedPrepareDynamicResources", "cpus")
     uid = scenario.uid("cpus")
