@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nri_cpu import __version__
-from nri_cpu.checkpoint.model import is_uid
 from nri_cpu.command import (
     CDI_DIRECTORY,
     OutputClosedError,
@@ -130,7 +129,6 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--pod-uid",
-        type=_pod_uid,
         metavar="UID",
         help="of the pod that this is: goes into the sockets' names, so that the next one can serve beside it",
     )
@@ -218,15 +216,6 @@ def _device_arguments(parser: argparse.ArgumentParser) -> None:
 def _path_or_none(text: str) -> Path | None:
     """Empty as in the configuration: not set."""
     return path_argument(text) if text else None
-
-
-def _pod_uid(text: str) -> str:
-    if not is_uid(text):
-        raise argparse.ArgumentTypeError(
-            f"{quote(text)} is no UID of a pod: give what the downward API has in metadata.uid, "
-            "or leave the argument out"
-        )
-    return text
 
 
 def _path_or_dash(text: str) -> str:

@@ -15,16 +15,12 @@ from loguru import logger
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class _EarlyEndError(BaseException):
-    """A signal before anything is served; no `except Exception` may take it for trouble of its own."""
-
-
 class Ending:
     """While it is entered, by the main thread, SIGTERM and SIGINT end what happens in it, and so does the failure of
     any thread.
 
-    Until `keep`, a signal leaves the `with` statement at once, whatever it waits for, and what is open is closed on the
-    way. From then on it is kept for `wait`. A second one kills, without waiting for anything.
+    Until `keep`, a signal ends the process at once, whatever it waits for: what it writes may be cut off at any place
+    anyway. From then on the signal is kept for `wait`, and a second one ends it at once.
 
     Handlers, not blocked signals: a mask would be inherited by programs that are started, and what signals do without a
     handler the kernel keeps from the first process of a container.
@@ -44,14 +40,10 @@ class Ending:
         self._before = [signal.signal(number, self._signal) for number in _SIGNALS]
         return self
 
-    def __exit__(self, _: object, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         for number, handler in zip(_SIGNALS, self._before, strict=True):
             signal.signal(number, handler)
         threading.excepthook = self._hook
-        if isinstance(error, _EarlyEndError):
-            logger.info("ended by a signal before it served")
-            return True
-        return False
 
     def keep(self) -> None:
         """From now on there is something that must not be left at any place: sockets are about to be made."""
@@ -74,7 +66,8 @@ class Ending:
             leave(128 + number)
         self._signalled = True
         if not self._kept:
-            raise _EarlyEndError
+            os.write(2, b"dra-cpu: ended by a signal before it served\n")  # the log may be what was interrupted
+            leave(0)
         self._news.put(None)
 
     def _failed(self, failure: threading.ExceptHookArgs) -> None:

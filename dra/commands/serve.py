@@ -1,21 +1,20 @@
 """dra-cpu run, put together: what serves the kubelet, what tells the API server, and what both are told.
 
-    main thread     waits for the end
+    main thread     waits for the end, and looks after the sockets
     dra.sock        Prepare, Unprepare, and the health of devices
     registration    a socket and threads of its own, so that it answers whatever Prepare does (fault K6)
     publisher       ResourceSlices at the API server
-    node-watch      CPUs on line; it also passes on that claims have changed
+    node-watch      CPUs on line, and claims that another instance changes; it also passes on that claims have changed
 
-Start: what is on disk, dra.sock, registration, publisher. Stop: registration, dra.sock, publisher; prepared claims,
-their files and the slices stay (fault A25). With claims from files there is no cluster: nobody to register with, and
-nowhere to publish.
+Start: what is on disk, dra.sock, registration, publisher. Stop: registration, dra.sock, publisher. Other drivers stop
+dra.sock first; but while the kubelet still knows us, it would send calls there that nobody answers, and with another
+instance beside us it turns to that one when our registration goes. Prepared claims, their files and the slices stay
+(fault A25). With claims from files there is no cluster: nobody to register with, and nowhere to publish.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +32,13 @@ from dra.commands.run import Settings
 from dra.commands.settings import refuse_missing
 from dra.devices import AttributeValue
 from dra.health import health_of
+from dra.kube import ApiServer, CredentialsError
 from dra.kubelet.health_service import HealthBoard
-from dra.kubelet.registration import WORKERS, Registration, RegistrationState
+from dra.kubelet.kept import KeptSocket
+from dra.kubelet.registration import WORKERS, Registration
 from dra.kubelet.server import ServerError, UnixServer, refuse_served
 from dra.kubelet.service import DRAService
-from dra.kubelet.sockets import Sockets, remove_stale, sockets
+from dra.kubelet.sockets import Leftovers, Sockets, sockets
 from dra.metadata_files import MetadataDirectory
 from dra.node_watch import NodeWatch
 from dra.offer import offered
@@ -54,8 +55,6 @@ from nri_cpu.topology import TopologyError, read_online, read_topology
 
 # Beside the DRA service's socket.
 METADATA = "dra-device-metadata"
-# When people are told that the kubelet has not called yet, in seconds (fault A32).
-_OVERDUE = 30.0
 # Between two looks at what the main thread looks after, in seconds.
 _INTERVAL = 1.0
 
@@ -65,38 +64,46 @@ def serve(settings: Settings, ending: Ending) -> None:
     places = _sockets(settings)
     check_cpu_manager(settings.kubelet_root, refuse=settings.refuse_cpu_manager)
     watch = _watch(settings)
-    source, publisher = _cluster(settings)
-    try:
-        refuse_served(places.dra)  # before anything is written: it is the other one's state
-    except ServerError as error:
-        raise CommandError(str(error)) from error
+    source: ClaimSource
+    publisher = None
+    if settings.claims_dir:
+        source = _claims_dir(settings.claims_dir)
+    else:
+        source = server = _api_server(settings)
+        publisher = Publisher(server.slices(settings.devices.node_name), settings.devices.node_name)
     ledger = _ledger(settings, places, watch)
-    told = _Told(watch, ledger, HealthBoard(), publisher, settings.devices.node_allocatable_mapping)
-    told.refresh()
+    board = HealthBoard(lambda: watch.listed_at)
+    teller = _Teller(watch, ledger, board, publisher, settings.devices.node_allocatable_mapping)
+    teller.refresh()
     with ExitStack() as ends:
         ends.callback(ledger.close)
         if publisher:
             ends.callback(publisher.stop)
         ends.callback(watch.stop)
         ending.keep()
-        watch.start(told.refresh)
-        _start(_dra_server(settings, places, source, told), ends)
-        ends.callback(told.board.close)  # the server waits for its streams
+        watch.start(teller.refresh, ledger.look)
+        preparer = _preparer(settings, watch, source, ledger)
+        dra = UnixServer(places.dra, [*DRAService(preparer).handlers(), *board.handlers()])
+        looks = [_start(dra, ends).look]
+        ends.callback(board.close)  # the server waits for its streams
+        ends.callback(preparer.stop)
         logger.info(
             "serving the kubelet on {}, claims come from {}", places.dra, settings.claims_dir or "the API server"
         )
-        registration = None
         if publisher:
-            registration = _register(places, publisher, ends)
+            looks += _register(places, publisher, ends)
             publisher.start()
-        _wait(ending, registration)
-        logger.info("stopping when the calls under way have ended; a second signal ends it at once")
+        _wait(ending, looks)
+        logger.info("stopping when the calls under way have ended, in 10 s at most; a second signal ends it at once")
     logger.info("stopped; prepared claims keep their CPUs")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Who is told what is true of machine and claims."""
+class _Teller:
+    """Tells the kubelet, through the board, and the scheduler, through the publisher, what is true of node and claims.
+
+    `mapping`: whether devices are to count against the node's allocatable CPUs.
+    """
 
     watch: NodeWatch
     ledger: Ledger
@@ -146,18 +153,11 @@ def _describe(node: Node) -> None:
     )
 
 
-def _cluster(settings: Settings) -> tuple[ClaimSource, Publisher | None]:
-    """Where claims come from, and who publishes the devices there."""
-    if settings.claims_dir:
-        return _claims_dir(settings.claims_dir), None
-    from dra.kube import ApiServer, CredentialsError  # 15 MiB, which claims from files do without
-
+def _api_server(settings: Settings) -> ApiServer:
     try:
-        server = ApiServer(settings.kubeconfig, f"dra-cpu/{__version__}")
+        return ApiServer(settings.kubeconfig, f"dra-cpu/{__version__}")
     except CredentialsError as error:
         raise UsageError(str(error)) from None
-    node = settings.devices.node_name
-    return server, Publisher(server.slices(node), node)
 
 
 def _claims_dir(path: Path) -> ClaimsDir:
@@ -172,6 +172,10 @@ def _claims_dir(path: Path) -> ClaimsDir:
 
 def _ledger(settings: Settings, places: Sockets, watch: NodeWatch) -> Ledger:
     """The prepared claims, with all that is on disk brought to agree."""
+    try:
+        refuse_served(places.dra)  # before anything is written: it is the other one's state
+    except ServerError as error:
+        raise CommandError(str(error)) from error
     cdi = CdiDirectory(settings.cdi_directory)
 
     def attributes(device: str) -> Mapping[str, AttributeValue]:
@@ -183,37 +187,36 @@ def _ledger(settings: Settings, places: Sockets, watch: NodeWatch) -> Ledger:
     return Ledger(settings.checkpoint, cdi, metadata, state, boot, changed=watch.told)
 
 
-def _dra_server(settings: Settings, places: Sockets, source: ClaimSource, told: _Told) -> UnixServer:
+def _preparer(settings: Settings, watch: NodeWatch, source: ClaimSource, ledger: Ledger) -> Preparer:
     machine = settings.machine
-    preparer = Preparer(
-        lambda: told.watch.node,
+    return Preparer(
+        lambda: watch.node,
         source,
-        told.ledger,
+        ledger,
         synchronized=settings.checkpoint.with_name(SYNCHRONIZED) if settings.require_plugin else None,
         online=lambda: read_online(machine.host, machine.overlay),
     )
-    return UnixServer(places.dra, [*DRAService(preparer).handlers(), *told.board.handlers()])
 
 
-def _register(places: Sockets, publisher: Publisher, ends: ExitStack) -> Registration:
+def _register(places: Sockets, publisher: Publisher, ends: ExitStack) -> list[Callable[[], None]]:
+    """Have the kubelet find us; what is to be looked after then."""
     registration = Registration(places.dra, places.registration.parent, publisher.poke)
-    _start(UnixServer(places.registration, [registration.handler()], WORKERS), ends)
-    remove_stale(places)
-    return registration
+    server = UnixServer(places.registration, [registration.handler()], WORKERS)
+    return [_start(server, ends, registration.forget).look, registration.look, Leftovers(places).look]
 
 
-def _start(server: UnixServer, ends: ExitStack) -> None:
+def _start(server: UnixServer, ends: ExitStack, gone: Callable[[], None] = lambda: None) -> KeptSocket:
     try:
         server.start()
     except ServerError as error:
         raise CommandError(str(error)) from error
     ends.callback(server.stop)
+    return KeptSocket(server, gone)
 
 
-def _wait(ending: Ending, registration: Registration | None) -> None:
-    overdue = time.monotonic() + _OVERDUE
-    while not ending.wait(_INTERVAL):
-        if registration and overdue < time.monotonic():
-            overdue = math.inf
-            if registration.status.state is RegistrationState.WAITING:
-                logger.warning("{}", registration.overdue_message())
+def _wait(ending: Ending, looks: Sequence[Callable[[], None]]) -> None:
+    while True:
+        for look in looks:
+            look()
+        if ending.wait(_INTERVAL):
+            return

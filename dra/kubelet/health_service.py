@@ -1,6 +1,7 @@
 """The health of devices as the kubelet watches it: streams of reports, versions v1 and v1alpha1 (features.md D8).
 
-A stream gets all devices at its start, at each change, and every 10 s; what it was told holds for 20 s. One that does
+A stream gets all devices at its start, at each change, and every 10 s; what it was told holds until 20 s after somebody
+looked. While nobody can look nothing is told, so that the kubelet says Unknown (dra-protocol 2.2). A stream that does
 not read holds up nobody: each has a thread, and finds the newest report when it is ready, not all that it missed.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 from loguru import logger
@@ -17,7 +18,7 @@ from dra.health import DeviceHealth
 from dra.kubelet import health_pb2 as pb
 
 # By the names that the kubelet is told (dra-protocol 1.3).
-SERVICES = {"v1.DRAResourceHealth": "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth": "v1alpha1.DRAResourceHealth"}
+SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 # Seconds. Below the 30 s after which a kubelet forgets, so that one report may be late (fault B10).
 RESEND = 10.0
 LEASE = 20
@@ -28,10 +29,12 @@ MAX_STREAMS = 8
 class HealthBoard:
     """Where the health of devices is put up, and the service that tells the kubelet.
 
-    `set` and `close` may be called by any thread. `resend`: seconds between two reports on a stream.
+    `set` and `close` may be called by any thread. `looked_at`: when somebody last saw whether devices are healthy
+    (time.monotonic, seconds). `resend`: seconds between two reports on a stream.
     """
 
-    def __init__(self, resend: float = RESEND) -> None:
+    def __init__(self, looked_at: Callable[[], float], resend: float = RESEND) -> None:
+        self._looked_at = looked_at
         self._resend = resend
         self._changed = threading.Condition()
         self._devices: tuple[DeviceHealth, ...] | None = None
@@ -69,28 +72,31 @@ class HealthBoard:
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "NodeWatchResources": grpc.unary_stream_rpc_method_handler(self._watch)
         }
-        return [grpc.method_handlers_generic_handler(name, methods) for name in SERVICES.values()]
+        return [grpc.method_handlers_generic_handler(name, methods) for name in SERVICES]
 
     def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         stream = self._open(context)
         version = 0
         while (found := self._next(stream, version)) is not None:
-            devices, version = found
-            yield _report(devices)
+            devices, version, age = found
+            yield _report(devices, age)
 
-    def _next(self, stream: object, version: int) -> tuple[tuple[DeviceHealth, ...], int] | None:
-        """What a stream that was told `version` is told next, when it is time, with its version; None at its end."""
+    def _next(self, stream: object, version: int) -> tuple[tuple[DeviceHealth, ...], int, int] | None:
+        """What a stream that was told `version` is told next, when it is time, with its version and its age in seconds;
+        None at its end."""
 
         def due() -> bool:
             return stream not in self._streams or self._version != version
 
         with self._changed:
-            # Before the first `set` nothing is known: an empty report would say that there are no devices.
-            while not self._changed.wait_for(due, self._resend) and self._devices is None:
-                pass
-            if stream not in self._streams or self._devices is None:
-                return None
-            return self._devices, self._version
+            while True:
+                self._changed.wait_for(due, self._resend)
+                if stream not in self._streams:
+                    return None
+                version = self._version
+                # Before the first `set` nothing is known: an empty report would say that there are no devices.
+                if self._devices is not None and (age := int(time.monotonic() - self._looked_at())) < LEASE:
+                    return self._devices, version, age
 
     def _open(self, context: grpc.ServicerContext) -> object:
         """Make room for one more stream; aborts the call after `close`."""
@@ -117,15 +123,15 @@ class HealthBoard:
             self._changed.notify_all()
 
 
-def _report(devices: tuple[DeviceHealth, ...]) -> bytes:
-    now = int(time.time())
+def _report(devices: tuple[DeviceHealth, ...], age: int) -> bytes:
+    looked = int(time.time()) - age
     return pb.NodeWatchResourcesResponse(
         devices=[
             pb.DeviceHealth(
                 device=pb.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
                 health=pb.HEALTHY if device.healthy else pb.UNHEALTHY,
-                last_updated_time=now,
-                health_check_timeout_seconds=LEASE,
+                last_updated_time=looked,
+                health_check_timeout_seconds=LEASE - age,  # it counts from the arrival
                 message=device.message,
             )
             for device in devices

@@ -7,6 +7,7 @@ forget a plugin that does not answer (fault K6).
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +22,12 @@ from dra.devices import DRIVER
 from dra.kubelet import health_service, service
 from dra.kubelet import registration_pb2 as pb
 from dra.kubelet.calls import method
+from dra.slices.pace import Clock
 
 # Threads of the socket's server. Several: a client that opens a call and never sends its request holds one.
 WORKERS = 8
+# When people are told that the kubelet has not called yet, in seconds (fault A32).
+_OVERDUE = 30.0
 
 _SERVICE = "pluginregistration.Registration"
 # What is served on the endpoint. The kubelet takes the first DRA service that it knows, so the order counts.
@@ -53,20 +57,39 @@ class Registration:
     `on_registered` is called each time that the kubelet takes us, so also after a restart of it; not for long work.
     """
 
-    def __init__(self, endpoint: Path, watched: Path, on_registered: Callable[[], None]) -> None:
+    def __init__(
+        self, endpoint: Path, watched: Path, on_registered: Callable[[], None], clock: Clock | None = None
+    ) -> None:
         info = pb.PluginInfo(type="DRAPlugin", name=DRIVER, endpoint=str(endpoint), supported_versions=_VERSIONS)
         self._info: bytes = info.SerializeToString()
         self._watched = watched
         self._on_registered = on_registered
+        self._clock = clock or Clock()
         self._lock = threading.Lock()
-        self._asked = False
-        self._status = RegistrationStatus(RegistrationState.WAITING)
+        self.forget()
 
     @property
     def status(self) -> RegistrationStatus:
         """What the kubelet said last; any thread may ask."""
         with self._lock:
             return self._status
+
+    def forget(self) -> None:
+        """The kubelet is yet to call: so at the start, and so when the socket has gone, by which it forgets us."""
+        with self._lock:
+            self._asked = False
+            self._status = RegistrationStatus(RegistrationState.WAITING)
+            self._overdue_from = self._clock.now() + _OVERDUE
+
+    def look(self) -> None:
+        """To be called each second: tells once that the kubelet has not called for too long."""
+        with self._lock:
+            now, waiting = self._clock.now(), self._status.state is RegistrationState.WAITING
+            overdue = waiting and now >= self._overdue_from
+            if overdue:
+                self._overdue_from = math.inf
+        if overdue:
+            logger.warning("{}", self.overdue_message())
 
     def overdue_message(self) -> str | None:
         """Why we are not registered, for people, and what to do: words for each of three causes (fault A32); None when

@@ -8,13 +8,15 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
+from zlib import crc32
 
 import grpc
 
 # sockaddr_un.sun_path has 108 bytes with its NUL (unix(7)).
 SOCKET_PATH_LIMIT = 107
-# Calls that wait for the API server, and streams of health; threads are made when they are needed.
-_WORKERS = 40
+# More than a node has pods, whose Prepares may all wait for the API server: Unprepare does without it, and must not
+# wait behind them (fault K4). Streams of health need some too. Threads are made when they are needed.
+_WORKERS = 256
 # What calls under way may still take when the server stops.
 _GRACE = 10.0
 
@@ -33,36 +35,55 @@ class UnixServer:
         """Raises ServerError for a path that no socket can have."""
         check_length(path)
         self._path = path
+        self._handlers = handlers
         # No options: the kubelet keeps one idle connection for ever, and must not be cut off (fault K8).
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="kubelet")
-        self._server = grpc.server(self._workers, handlers)
+        self._server: grpc.Server | None = None
         self._bound: tuple[int, int] | None = None
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
     def start(self) -> None:
-        """Serve; the socket takes calls when this returns. Raises ServerError."""
+        """Serve; the socket takes calls when this returns. Raises ServerError.
+
+        Again, when the socket has gone: a new one is served, and calls under way on the old one have their time to end.
+        """
+        # gRPC removes what has the name that it was given, at its end too: this one nobody else has. It is no longer
+        # than ours, and kubelets pass over hidden files.
+        made = self._path.with_name(f".{crc32(os.fsencode(self._path.name)):08x}"[:8])
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            if is_stale(self._path):
-                self._path.unlink(missing_ok=True)
+            is_stale(self._path)  # one that is served is left alone, another one replaced
+            server = grpc.server(self._workers, self._handlers)
+            # gRPC decodes the address as a URI.
+            server.add_insecure_port(f"unix:{quote(os.fspath(made))}")
+            server.start()
+            bound = _identity(made)
+            made.rename(self._path)
         except OSError as error:
             raise ServerError(f"the socket {self._path} can't be made: {error.strerror}") from error
-        try:
-            # gRPC decodes the address as a URI.
-            self._server.add_insecure_port(f"unix:{quote(os.fspath(self._path))}")
-            self._server.start()
-            self._bound = _identity(self._path)
-        except (RuntimeError, OSError) as error:
+        except RuntimeError as error:
             raise ServerError(f"the socket {self._path} can't be made: check the directory's mode and mount") from error
+        if self._server:
+            self._server.stop(_GRACE)
+        self._server, self._bound = server, bound
+
+    def is_there(self) -> bool:
+        """Whether the socket is where it was made; without it nobody who comes later finds us."""
+        try:
+            return _identity(self._path) == self._bound
+        except OSError:
+            return False
 
     def stop(self) -> None:
         """Take no more calls, let those under way end, remove the socket."""
-        self._server.stop(_GRACE).wait()
+        if self.is_there():
+            self._path.unlink(missing_ok=True)
+        if self._server:
+            self._server.stop(_GRACE).wait()
         self._workers.shutdown(wait=False)
-        try:
-            if self._bound and _identity(self._path) == self._bound:
-                self._path.unlink()
-        except FileNotFoundError:
-            return  # gRPC has removed it
 
 
 def check_length(path: Path) -> None:

@@ -40,7 +40,7 @@ class DRAService:
     def prepare(
         self, request: pb.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> pb.NodePrepareResourcesResponse:
-        outcomes = self._preparer.prepare(_refs(request.claims), _deadline(context))
+        outcomes = self._preparer.prepare(_refs(request.claims), _deadline(context), context.is_active)
         response = pb.NodePrepareResourcesResponse()
         for uid, outcome in outcomes.items():
             answer = response.claims[uid]  # makes the entry, also an empty one
@@ -63,7 +63,7 @@ class DRAService:
     def unprepare(
         self, request: pb.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
     ) -> pb.NodeUnprepareResourcesResponse:
-        outcomes = self._preparer.unprepare(_refs(request.claims), _deadline(context))
+        outcomes = self._preparer.unprepare(_refs(request.claims), _deadline(context), context.is_active)
         response = pb.NodeUnprepareResourcesResponse()
         for uid, error in outcomes.items():
             response.claims[uid].error = _cut(error, len(outcomes))
@@ -72,16 +72,15 @@ class DRAService:
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Both versions as gRPC wants them."""
         unprepare = method(pb.NodeUnprepareResourcesRequest, self.unprepare)
-        prepares = {"v1.DRAPlugin": self.prepare, "v1beta1.DRAPlugin": self.prepare_v1beta1}
         return [
             grpc.method_handlers_generic_handler(
-                SERVICES[version],
+                service,
                 {
                     "NodePrepareResources": method(pb.NodePrepareResourcesRequest, prepare),
                     "NodeUnprepareResources": unprepare,
                 },
             )
-            for version, prepare in prepares.items()
+            for service, prepare in zip(SERVICES.values(), (self.prepare, self.prepare_v1beta1), strict=True)
         ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -18,8 +19,14 @@ from loguru import logger
 
 from dra.devices import DRIVER
 from dra.kubelet.server import SOCKET_PATH_LIMIT, ServerError, check_length, is_stale
-from nri_cpu.checkpoint.model import is_uid
+from dra.slices.pace import Clock
+from nri_cpu.cpuset import quote
 
+# As API servers make UIDs, and as a kubelet makes those of its static pods.
+_UID = r"(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})"
+# What stands for a UID in short names: 8 bytes in base64. One without a capital letter or _ may as well be the end of
+# another driver's name.
+_HASH = r"(?=[a-z0-9-]{0,10}[A-Z_])[A-Za-z0-9_-]{11}"
 # Seconds for which a socket that takes no calls may belong to an instance that is about to listen.
 _YOUNG = 10.0
 
@@ -41,8 +48,8 @@ def sockets(root: Path, pod_uid: str | None, driver: str = DRIVER) -> Sockets:
     data, watched = root / "plugins" / driver, root / "plugins_registry"
     if pod_uid is None:
         return Sockets(_first_fitting(data / "dra.sock"), _first_fitting(watched / f"{driver}-reg.sock"))
-    if not is_uid(pod_uid):
-        raise ServerError(f"{pod_uid!r} is no UID of a pod: give the downward API's metadata.uid")
+    if not re.fullmatch(_UID, pod_uid):
+        raise ServerError(f"--pod-uid {quote(pod_uid)} is no UID of a pod: give what the downward API has in metadata.uid")
     short = _hash(pod_uid, 8)
     return Sockets(
         _first_fitting(data / f"dra-{pod_uid}.sock", data / f"dra-{short}"),
@@ -70,12 +77,29 @@ def remove_stale(own: Sockets, driver: str = DRIVER) -> list[Path]:
     return removed
 
 
+class Leftovers:
+    """Has stale sockets removed, at the first look and once more when none of then can be young any more."""
+
+    def __init__(self, own: Sockets, clock: Clock | None = None) -> None:
+        self._own = own
+        self._clock = clock or Clock()
+        self._due = [self._clock.now(), self._clock.now() + _YOUNG + 1]
+
+    def look(self) -> None:
+        """To be called each second."""
+        if self._due and self._due[0] <= self._clock.now():
+            del self._due[0]
+            remove_stale(self._own)
+
+
 def _ours(own: Sockets, driver: str) -> Iterator[Path]:
-    watched, data = own.registration.parent, own.dra.parent
-    yield watched / f"{driver}-reg.sock"
-    yield from watched.glob(f"{driver}-*-reg.sock")
-    yield data / "dra.sock"
-    yield from data.glob("dra-*")
+    """What has a name of the forms above but the last one, which does not say whose it is."""
+    name = re.escape(driver)
+    for directory, form in (
+        (own.registration.parent, rf"{name}(?:-(?:{_UID}|{_HASH}))?-reg\.sock"),
+        (own.dra.parent, rf"dra(?:-{_UID})?\.sock|dra-{_HASH}"),
+    ):
+        yield from (path for path in directory.glob("*") if re.fullmatch(form, path.name))
 
 
 def _first_fitting(*paths: Path) -> Path:

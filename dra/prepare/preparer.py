@@ -77,8 +77,17 @@ class Preparer:
         self._online = online
         self._claims = _ClaimLocks()
 
-    def prepare(self, refs: Sequence[ClaimRef], deadline: float) -> dict[str, Prepared | Refusal]:
-        """The outcome for each claim by UID; never raises. `deadline`: time.monotonic seconds."""
+    def stop(self) -> None:
+        """Read no more claims; what is read is still prepared."""
+        self._reads.stop()
+
+    def prepare(
+        self, refs: Sequence[ClaimRef], deadline: float, awaited: Callable[[], bool] = lambda: True
+    ) -> dict[str, Prepared | Refusal]:
+        """The outcome for each claim by UID; never raises. `deadline`: time.monotonic seconds; `awaited`: whether the
+        caller still waits. When it does not, it may have had the claim unprepared by another instance, and nobody would
+        do that a second time: nothing is prepared any more.
+        """
         by_uid = {ref.uid: ref for ref in refs}
         outcomes: dict[str, Prepared | Refusal] = {}
         try:
@@ -86,7 +95,7 @@ class Preparer:
                 self._require_plugin()
                 claims = self._read(by_uid, deadline, outcomes)
                 node, online = self._node(), self._online() if claims else EMPTY
-                jobs = [Job(claim.uid, _decision(node, claim, online)) for claim in claims if claim.results]
+                jobs = [Job(claim.uid, _decision(node, claim, online, awaited)) for claim in claims if claim.results]
                 self._ledger.transact(jobs)
         except Exception as error:
             return {uid: self._refused("prepare", ref, error) for uid, ref in by_uid.items()}
@@ -101,8 +110,10 @@ class Preparer:
                 )
         return outcomes
 
-    def unprepare(self, refs: Sequence[ClaimRef], deadline: float) -> dict[str, Refusal]:
-        """For each claim by UID the reason why it stays prepared, "" for none; never raises.
+    def unprepare(
+        self, refs: Sequence[ClaimRef], deadline: float, awaited: Callable[[], bool] = lambda: True
+    ) -> dict[str, Refusal]:
+        """For each claim by UID the reason why it stays prepared, "" for none; never raises. Arguments as of `prepare`.
 
         A claim that is not known here is unprepared already (fault K5).
         """
@@ -111,6 +122,7 @@ class Preparer:
         jobs = [Job(uid, None) for uid in by_uid if is_uid(uid)]
         try:
             with self._claims.held(by_uid, deadline):
+                _require_caller(awaited)  # which may have had it prepared anew since
                 self._ledger.transact(jobs)
         except Exception as error:
             return {uid: self._refused("unprepare", ref, error) for uid, ref in by_uid.items()}
@@ -153,8 +165,14 @@ class Preparer:
         return f"claim {ref}: dra-cpu failed, its log says where: {type(error).__name__}"
 
 
-def _decision(node: Node, claim: Claim, online: CPUSet) -> Decide:
+def _require_caller(awaited: Callable[[], bool]) -> None:
+    if not awaited():
+        raise ClaimError("the kubelet has given the call up, and nothing is done for it; it tries again")
+
+
+def _decision(node: Node, claim: Claim, online: CPUSet, awaited: Callable[[], bool]) -> Decide:
     def decide(claims: Mapping[str, ClaimRecord]) -> ClaimRecord:
+        _require_caller(awaited)
         if record := claims.get(claim.uid):
             confirm(record, claim)
             return record

@@ -6,6 +6,7 @@ few and shared, and may all be kept by claims that are slow to read.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, parse_claim
 
 # A pod has few claims; this many reads at once keep an API server no busier than the kubelet's own do.
 HELPERS = 7
+# Why a claim is refused at the end.
+STOPS = "dra-cpu stops; the kubelet tries again"
 
 
 class ClaimReads:
@@ -21,7 +24,12 @@ class ClaimReads:
 
     def __init__(self, source: ClaimSource) -> None:
         self._source = source
+        self._stopped = threading.Event()
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="claims")
+
+    def stop(self) -> None:
+        """Begin no more reads: what isn't read yet is refused."""
+        self._stopped.set()
 
     def read(self, refs: Sequence[ClaimRef], deadline: float) -> dict[str, Claim | Exception]:
         """Each claim, or why it can't be had, by UID in the order of `refs`; `deadline`: time.monotonic seconds."""
@@ -35,7 +43,7 @@ class ClaimReads:
                     ref = left.popleft()
                 except IndexError:
                     return
-                found[ref.uid] = _claim(read, ref)
+                found[ref.uid] = ClaimError(STOPS) if self._stopped.is_set() else _claim(read, ref)
 
         helpers = [self._helpers.submit(work) for _ in range(min(len(refs) - 1, HELPERS))]
         work()

@@ -34,7 +34,8 @@ class Serving:
 
     def __init__(self, path: Path, resend: float = NEVER, workers: int = MAX_STREAMS + 4) -> None:
         self.path = path
-        self.board = HealthBoard(resend)
+        self.age = 0.0  # seconds since somebody looked
+        self.board = HealthBoard(lambda: time.monotonic() - self.age, resend)
         self.server = UnixServer(path, self.board.handlers(), workers)
 
     @contextlib.contextmanager
@@ -58,15 +59,18 @@ class Serving:
 
 
 class Stream:
+    """`lease`: for how many seconds the last report holds."""
+
     def __init__(self, call: Any) -> None:
         self.call = call
+        self.lease = 0
 
     def report(self) -> list[tuple[str, str, int, str]]:
         """Pool, device, health and message of each device of the next report."""
         devices = []
         for each in fields(next(self.call)).get(1, []):
             device = fields(cast("bytes", each))
-            assert device[4] == [LEASE]
+            self.lease = cast("int", device[4][0])
             pool, name = (texts(fields(cast("bytes", device[1][0]))[number])[0] for number in (1, 2))
             devices.append((pool, name, cast("int", device[2][0]), texts(device.get(5, [b""]))[0]))
         return devices
@@ -129,6 +133,53 @@ def test_a_report_is_sent_again_before_a_kubelet_forgets(tmp_path: Path) -> None
         serving.board.set((ILL,))
         for _ in range(5):
             assert stream.report() == told(ILL)
+            assert stream.lease == LEASE
+
+
+@pytest.mark.fault("B10")
+def test_what_nobody_looks_at_any_more_is_not_sent_again_as_news(tmp_path: Path) -> None:
+    with Serving(tmp_path / "dra.sock", resend=0.01).running() as serving, serving.watch() as stream:
+        serving.board.set((FINE,))
+        assert stream.report() == told(FINE)
+        serving.age = 5.5
+        while stream.report() and stream.lease == LEASE:
+            pass
+        assert stream.lease == LEASE - 5
+        stamp = fields(cast("bytes", fields(next(stream.call))[1][0]))[3][0]
+        assert time.time() - 60 <= cast("int", stamp) <= time.time() - 5
+        serving.age = LEASE + 0.5
+        reports = Reports(stream)
+        wait_until("no more reports", reports.are_over)
+        serving.board.set((ILL,))  # claims have changed, and nobody knows about their CPUs
+        with serving.watch() as late:
+            serving.counts(2)
+            wait_until("still none", reports.are_over)
+            serving.age = 0
+            assert late.report() == told(ILL)
+        wait_until("reports again", lambda: not reports.are_over())
+        stream.call.cancel()
+        reports.join()
+
+
+class Reports(threading.Thread):
+    """Counts the reports of a stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__()
+        self.stream = stream
+        self.count = 0
+        self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            while self.stream.report() or True:
+                self.count += 1
+
+    def are_over(self) -> bool:
+        """Whether none comes in many times the time between two."""
+        before = self.count
+        self.join(0.2)
+        return self.count == before
 
 
 @pytest.mark.parametrize("resend", [NEVER, 0.01])

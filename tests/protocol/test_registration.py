@@ -35,7 +35,7 @@ class Instance:
         self.sockets = paths
         self.times = 0
         self.registration = Registration(paths.dra, paths.registration.parent, self._registered)
-        self.dra = UnixServer(paths.dra, handlers or [])
+        self.dra = UnixServer(paths.dra, handlers or [], workers=32)
         self.server = UnixServer(paths.registration, [self.registration.handler()], registration.WORKERS)
 
     def _registered(self) -> None:

@@ -141,13 +141,45 @@ def test_a_socket_that_takes_no_more_connections_is_not_taken_for_a_stale_one(pa
     assert path.is_socket()
 
 
-def test_a_socket_that_another_instance_made_meanwhile_is_not_removed(path: Path) -> None:
-    server = UnixServer(path, [])
-    server.start()
-    path.unlink()
-    path.write_text("not ours")
-    server.stop()
-    assert path.exists()
+@pytest.mark.fault("K7", "K9")
+def test_a_socket_that_another_instance_made_meanwhile_is_left_alone(path: Path) -> None:
+    with serving(path) as first:
+        assert first.is_there()
+        path.unlink()
+        with serving(path) as second:
+            assert second.is_there()
+            assert not first.is_there()
+            with pytest.raises(ServerError, match=r"another process serves .*dra.sock: end it first"):
+                first.start()
+            first.stop()
+            assert answers(path)
+
+
+@pytest.mark.fault("K7")
+@pytest.mark.parametrize("directory", [False, True], ids=["socket", "directory"])
+def test_a_socket_that_somebody_removes_is_served_again_and_no_call_is_lost(path: Path, directory: bool) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go.wait(30)
+
+    with serving(path, wait) as server, grpc.insecure_channel(f"unix:{path}") as channel:
+        raw: Any = channel.unary_unary(ECHO)
+        under_way = raw.future(b"first", timeout=30)
+        assert begun.wait(30)
+        path.unlink()
+        if directory:
+            path.parent.rmdir()
+        assert not server.is_there()
+        server.start()
+        assert server.is_there()
+        go.set()
+        assert under_way.result() == b"first"
+        assert answers(path)
+        assert raw(b"second", timeout=30, wait_for_ready=True) == b"second"
+        assert [each.name for each in path.parent.iterdir()] == ["dra.sock"]
+    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.fault("A31")

@@ -93,7 +93,7 @@ def test_a_second_signal_does_not_wait_for_a_call_under_way(companion: Companion
             process.terminate()
             assert process.stderr
             assert any("stopping when the calls under way have ended" in line for line in process.stderr)
-            assert end(process, signal.SIGTERM) == -signal.SIGTERM
+            assert end(process, signal.SIGTERM) == 128 + signal.SIGTERM
             waiting.cancel()
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
+from dra import node_watch
 from dra.devices import CAPACITY, DeviceMode
 from dra.health import health_of
 from dra.node_watch import NodeWatch
 from dra.prepare.choice import Node
+from dra.slices.pace import Clock
 from hack.wait import wait_until
 from nri_cpu.cpuset import EMPTY, CPUSet
 from nri_cpu.topology import Topology, TopologyError, read_online, read_topology
@@ -31,6 +33,7 @@ class Machine:
         self.reads = 0
         self.changes = 0
         self.happened: Callable[[], None] = lambda: None
+        self.clock = Hours()
 
     def read(self) -> Topology:
         self.reads += 1
@@ -51,7 +54,20 @@ class Machine:
         self.happened()
 
     def watch(self, interval: float = 3600) -> NodeWatch:
-        return NodeWatch(self.read, self.node_of, self.online, interval)
+        return NodeWatch(self.read, self.node_of, self.online, interval, self.clock)
+
+
+class Hours(Clock):
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def jitter(self) -> float:
+        return 1.0
 
 
 @pytest.fixture
@@ -134,9 +150,82 @@ def test_a_machine_that_can_not_be_read_leaves_the_node_as_it_was_and_is_logged_
     assert watch.seen.online == offline([15]).online
     assert log == ["the machine can't be read again: /sys has gone. Devices stay as they are"]
     there.broken = None
+    there.clock.seconds += 60
     assert watch.look()
     assert capacity(watch) == {"cpudevnuma000": 15}
     assert not watch.look()
+
+
+@pytest.mark.fault("B11", "A10")
+def test_a_machine_that_can_not_be_read_for_an_hour_is_read_ever_more_rarely_and_its_list_each_time() -> None:
+    there = Machine(t1())
+    watch = there.watch()
+    there.topology, there.broken = offline([15]), TopologyError("/sys has gone")
+    for second in range(3600):
+        there.clock.seconds += 1
+        there.topology = offline([15] if second % 2 else [14])
+        assert watch.look()
+        assert watch.seen.online == there.topology.online
+        assert watch.listed_at == there.clock.seconds
+    assert 60 <= there.reads <= 80
+    there.broken = None
+    there.clock.seconds += 60
+    assert watch.look()
+    there.broken = TopologyError("again")
+    there.topology = t1()
+    reads = there.reads
+    watch.look()
+    assert there.reads == reads + 1  # at once, after it could be read
+
+
+@pytest.mark.fault("B10")
+def test_it_tells_when_the_cpus_were_listed_last(log: list[str]) -> None:
+    there = Machine(t1())
+    watch = there.watch()
+    assert watch.listed_at == there.clock.seconds
+    there.unlisted = TopologyError("no list")
+    there.clock.seconds += 30
+    watch.look()
+    assert watch.listed_at == there.clock.seconds - 30
+    there.unlisted = None
+    watch.look()
+    assert watch.listed_at == there.clock.seconds
+
+
+@pytest.mark.fault("K9")
+def test_each_look_has_what_is_beside_done_too() -> None:
+    there = Machine(t1())
+    watch = there.watch(interval=0.01)
+    looks: list[None] = []
+
+    def beside() -> None:
+        looks.append(None)
+        if len(looks) == 3:
+            watch.told()  # as the ledger does when another instance has changed claims
+
+    watch.start(there.changed, beside)
+    wait_until("what it told is passed on", lambda: there.changes)
+    watch.stop()
+    assert len(looks) > 3
+
+
+@pytest.mark.fault("A25")
+def test_a_look_that_never_ends_does_not_keep_it_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_watch, "_STOP_LIMIT", 0.01)
+    there = Machine(t1())
+    watch = there.watch()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def happened() -> None:
+        inside.set()
+        go_on.wait(60)
+
+    there.happened = happened
+    watch.start(there.changed)
+    watch.told()
+    assert inside.wait(30)
+    watch.stop()
+    go_on.set()
 
 
 def test_a_list_of_cpus_that_can_not_be_read_changes_nothing_and_is_logged_once(log: list[str]) -> None:
@@ -167,6 +256,7 @@ def test_a_fault_of_ours_in_the_watch_is_logged_and_does_not_end_it(log: list[st
     (line,) = log
     assert "can't be read again: ValueError: a machine nobody thought of, a fault of dra-cpu itself. Devices" in line
     there.broken = None
+    there.clock.seconds += 60
     assert watch.look()
 
 

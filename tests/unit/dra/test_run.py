@@ -13,23 +13,20 @@ from typing import Any
 
 import grpc
 import pytest
-from loguru import logger
 
-from dra.commands import serve
-from dra.commands.ending import Ending
-from dra.kubelet import health_pb2
-from dra.kubelet.registration import Registration, RegistrationState, RegistrationStatus
+from dra.kubelet import dra_pb2, health_pb2
 from hack.wait import wait_until
 from nri_cpu.checkpoint.cdi import read_specs
 from nri_cpu.checkpoint.locks import FileLock
 from nri_cpu.cpuset import CPUSet
 from tests.protocol.fake_kubelet import HEALTH, FakeKubelet
-from tests.unit.dra.apiserver import FakeApiServer, apiserver
-from tests.unit.dra.companion import Companion
+from tests.unit.dra.apiserver import FakeApiServer, Fault, apiserver
+from tests.unit.dra.companion import SERVICE, Companion
 from tests.unit.dra.manifests import UID, manifest, result
 
 ONE, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 NO_PLUGIN = "requirePlugin: false\n"
+STOPS = "dra-cpu stops; the kubelet tries again"
 
 
 @pytest.fixture
@@ -146,33 +143,12 @@ def test_a_kubelet_that_refuses_is_quoted_and_asked_again(companion: Companion, 
 def test_a_kubelet_that_never_calls_is_told_of_with_the_directory_that_it_has_to_watch(
     companion: Companion, cluster: list[str]
 ) -> None:
-    with companion.started(*cluster, before="from dra.commands import serve\nserve._OVERDUE = 0.2") as running:
+    with companion.started(
+        *cluster, before="from dra.kubelet import registration\nregistration._OVERDUE = 0.2"
+    ) as running:
         line = running.said("the kubelet never called")
         assert f"it has to watch {companion.kubelet_root}/plugins_registry" in line
         assert running.end() == 0
-
-
-@pytest.mark.fault("A32")
-@pytest.mark.parametrize("state", RegistrationState)
-def test_the_kubelet_is_overdue_only_until_it_has_called(
-    state: RegistrationState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Later(Ending):
-        """The end comes after some looks."""
-
-        looks = 3
-
-        def wait(self, seconds: float) -> bool:
-            self.looks -= 1
-            return self.looks < 0
-
-    monkeypatch.setattr(serve, "_OVERDUE", -1.0)
-    monkeypatch.setattr(Registration, "status", RegistrationStatus(state))
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(str(message)), level="WARNING", format="{message}")
-    serve._wait(Later(), Registration(Path("/a"), Path("/b"), lambda: None))
-    logger.remove(sink)
-    assert len(lines) == (state is RegistrationState.WAITING)
 
 
 @pytest.mark.fault("B10", "B11", "H5")
@@ -273,6 +249,93 @@ def test_beside_a_static_cpu_manager_it_does_not_start_unless_it_is_told_to(
         assert "has policy static" in running.text
 
 
+@pytest.mark.fault("K9", "B10")
+def test_of_two_instances_each_tells_the_health_of_claims_that_the_other_has_prepared(
+    companion: Companion, cluster: list[str]
+) -> None:
+    old, new = (companion.socket.with_name(f"dra-{uid}.sock") for uid in (ONE, OTHER))
+    with (
+        companion.started(*cluster, "--pod-uid", ONE),
+        companion.started(*cluster, "--pod-uid", OTHER) as second,
+        health(new) as kubelet,
+    ):
+        second.said("serving the kubelet")
+        companion.socket = old
+        assert companion.call("Prepare", UID)[UID].error == ""
+        put_off_line(companion, "12")  # 4,12 are prepared
+        wait_until("Unhealthy", lambda: kubelet.health("cpudevnuma002") == "UNHEALTHY")
+        assert companion.call("Unprepare", UID)[UID].error == ""
+        wait_until("Healthy", lambda: kubelet.health("cpudevnuma002") == "HEALTHY")
+
+
+@pytest.mark.fault("A25", "A10")
+def test_a_signal_while_claims_are_read_from_an_api_server_that_hangs_ends_it_soon(companion: Companion) -> None:
+    uids = [f"11111111-2222-4333-8444-{number:012}" for number in range(30)]
+    with apiserver() as server:
+        server.faults.append(Fault("GET", "/one", hang=True, lasting=True))
+        with companion.started(*arguments(companion, server)) as running:
+            running.said("serving the kubelet")
+            request = dra_pb2.NodePrepareResourcesRequest(
+                claims=[dra_pb2.Claim(uid=each, namespace="default", name="one") for each in uids]
+            )
+            with grpc.insecure_channel(f"unix:{companion.socket}") as channel:
+                raw: Any = channel.unary_unary(f"{SERVICE}PrepareResources")
+                call = raw.future(request.SerializeToString(), timeout=60, wait_for_ready=True)
+                wait_until("reads", lambda: len(server.requests) > 2)
+                assert running.end() == 0  # in less than the 30 s that a pod has
+                assert running.lines[-1].endswith("stopped; prepared claims keep their CPUs\n")
+                with contextlib.suppress(grpc.RpcError):
+                    assert {each.error[-len(STOPS) :] for each in answers(call)} >= {STOPS}
+    assert companion.prepared() == {}
+    assert sockets(companion) == []
+
+
+def answers(call: Any) -> list[dra_pb2.NodePrepareResourceResponse]:
+    return [*dra_pb2.NodePrepareResourcesResponse.FromString(call.result()).claims.values()]
+
+
+@pytest.mark.fault("A25")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_ends_it_also_when_a_program_for_credentials_hangs(
+    companion: Companion, number: signal.Signals
+) -> None:
+    mark, config = companion.directory / "called", companion.directory / "exec.conf"
+    execute = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never"}
+    execute["args"] = ["-c", f"echo > {mark}; exec sleep 300"]  # type: ignore[assignment]
+    content = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "a", "user": {"exec": execute}}],
+    }
+    config.write_text(json.dumps(content))
+    with companion.started("--kubeconfig", str(config)) as running:
+        wait_until("the program", mark.exists)
+        assert running.end(number) == 0
+        assert "ended by a signal before it served" in running.text
+    assert not companion.checkpoint.exists()
+
+
+@pytest.mark.fault("K7", "A32")
+def test_sockets_that_somebody_removes_are_served_anew_and_the_kubelet_finds_it_again(
+    companion: Companion, cluster: list[str]
+) -> None:
+    kubelet = FakeKubelet(companion.kubelet_root)
+    with kubelet.running(), companion.started(*cluster) as running:
+        kubelet.plugin("dra.cpu")
+        running.said("has registered")
+        before = len(running.lines)
+        registration = companion.kubelet_root / "plugins_registry/dra.cpu-reg.sock"
+        for path in (registration, companion.socket):
+            path.unlink()
+        running.said(f"somebody has removed the socket {registration}: it is served anew", before)
+        running.said(f"somebody has removed the socket {companion.socket}: it is served anew", before)
+        running.said("the kubelet has registered dra.cpu", before)
+        assert companion.call("Prepare", UID)[UID].error == ""
+        assert running.end() == 0
+    assert sockets(companion) == []
+
+
 def test_with_claims_from_files_it_does_not_register_and_health_is_served(companion: Companion) -> None:
     companion.checkpoint.parent.mkdir()
     lock = FileLock(companion.checkpoint.with_name("synchronized.lock"))
@@ -314,7 +377,7 @@ def test_sockets_of_a_killed_instance_are_taken_over_and_those_of_an_earlier_pod
 def test_what_is_no_uid_of_a_pod_is_refused(companion: Companion, cluster: list[str], text: str) -> None:
     with companion.started(*cluster, "--pod-uid", text) as running:
         assert running.ended() == 2
-    assert "argument --pod-uid: " in running.lines[-1]
+    assert running.lines[-1].startswith("dra-cpu: --pod-uid ")
     assert "is no UID of a pod: give what the downward API has in metadata.uid" in running.lines[-1]
 
 

@@ -17,6 +17,7 @@ from dra.kubelet.server import SOCKET_PATH_LIMIT, ServerError, UnixServer
 from dra.kubelet.sockets import Sockets, remove_stale, sockets
 
 UID = "11111111-2222-3333-4444-555555555555"
+STATIC = "0123456789abcdef0123456789abcdef"  # of a static pod
 H2 = "KMx14UzMfiSWcmF1Jb_YNA"
 ROOT = Path("/var/lib/kubelet")
 
@@ -45,6 +46,8 @@ def test_sockets_are_where_a_kubelet_looks_for_them() -> None:
 @pytest.mark.fault("K8", "K9")
 def test_an_instance_with_a_pod_s_uid_has_names_of_its_own() -> None:
     assert names(ROOT) == (f"dra-{UID}.sock", f"dra.cpu-{UID}-reg.sock")
+    static = sockets(ROOT, STATIC)
+    assert (static.dra.name, static.registration.name) == (f"dra-{STATIC}.sock", f"dra.cpu-{STATIC}-reg.sock")
 
 
 @pytest.mark.fault("A31", "K9")
@@ -72,10 +75,11 @@ def test_a_root_for_which_no_name_is_short_enough_is_told_in_bytes(pod_uid: str 
 
 
 @pytest.mark.parametrize(
-    "pod_uid", ["", "x", "../../../etc/passwd", "a/b", UID.upper() + "x", f"{UID}\n", "\0", "ä" * 36]
+    "pod_uid",
+    ["", "x", "../../../etc/passwd", "a/b", UID.upper() + "x", f"{UID}\n", "\0", "ä" * 36, STATIC[1:], STATIC.upper()],
 )
 def test_what_is_no_uid_becomes_no_path(pod_uid: str) -> None:
-    with pytest.raises(ServerError, match=r"is no UID of a pod: give the downward API's metadata.uid"):
+    with pytest.raises(ServerError, match=r"is no UID of a pod: give what the downward API has in metadata.uid"):
         sockets(ROOT, pod_uid)
 
 
@@ -118,8 +122,11 @@ def test_what_killed_instances_of_other_names_left_is_removed(kubelet_root: Path
     other = sockets(kubelet_root, UID.replace("1", "9"))
     plain = sockets(kubelet_root, None)
     left = [leave(path) for each in (plain, other) for path in (each.dra, each.registration)]
-    short = leave(own.dra.with_name("dra-Zm_2zKpbPAc"))
-    assert sorted(remove_stale(own)) == sorted([*left, short])
+    static = sockets(kubelet_root, STATIC)
+    left += [leave(path) for path in (static.dra, static.registration)]
+    left.append(leave(own.dra.with_name("dra-Zm_2zKpbPAc")))
+    left.append(leave(own.registration.with_name("dra.cpu-Zm_2zKpbPAc-reg.sock")))
+    assert sorted(remove_stale(own)) == sorted(left)
     assert not list(own.dra.parent.iterdir())
     assert remove_stale(own) == []
 
@@ -133,6 +140,13 @@ def test_what_may_be_another_s_stays(kubelet_root: Path, own: Sockets) -> None:
     stay = [
         leave(other.registration, age=0),  # perhaps about to listen
         leave(watched / "gpu.example-reg.sock"),
+        leave(watched / "dra.cpu-extra-reg.sock"),  # of a driver whose name begins as ours
+        leave(watched / "dra.cpu-extra.driver-reg.sock"),
+        leave(watched / "dra.cpu-extradriver-reg.sock"),  # with as many characters as a hash
+        leave(watched / "dra.cpu-11111111-2222-reg.sock"),
+        leave(watched / f"dra.cpu-{UID}"),
+        leave(watched / "dra.cpux-reg.sock"),
+        leave(watched / "draxcpu-reg.sock"),
         leave(watched / "dra-KMx14UzMfiSWcmF1Jb_YNA-reg.sock"),  # a hash does not say whose it is
         leave(own.dra.parent / "other.sock"),
     ]
