@@ -13,14 +13,12 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Protocol
 
-from dra.devices import CAPACITY, DRIVER
+from dra.devices import CAPACITY, DRIVER, LABEL, SUBDOMAIN
 from nri_cpu.checkpoint.model import is_uid
 from nri_cpu.cpuset import MAX_CPUS
 
-_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-# RFC 1123 subdomains, whose parts may be longer than labels (apimachinery, IsDNS1123Subdomain).
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-_REQUEST = re.compile(rf"{_LABEL}(?:/{_LABEL})?")
+_NAME = re.compile(SUBDOMAIN)
+_REQUEST = re.compile(rf"{LABEL}(?:/{LABEL})?")
 
 # Names of Kubernetes objects have no more characters (RFC 1123 subdomains).
 NAME_LIMIT = 253
@@ -257,7 +255,7 @@ def _pod_claim_name(metadata: Mapping[str, object]) -> str | None:
     may write annotations must not be able to stop a claim."""
     annotations = _object(_given(metadata.get("annotations")), "metadata.annotations")
     name = annotations.get("resource.kubernetes.io/pod-claim-name")
-    return name if isinstance(name, str) and re.fullmatch(_LABEL, name) else None
+    return name if isinstance(name, str) and re.fullmatch(LABEL, name) else None
 
 
 def _given(value: object) -> object:

@@ -16,6 +16,13 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 
 # Values of all attributes of one device, a list counting each of its own (the API's ResourceSlice validation).
 MAX_VALUES = 48
+# Bytes of one of them that is a string, or an item of a list of strings.
+MAX_STRING = 64
+
+# Patterns of names (apimachinery, util/validation): the length of a subdomain is limited as a whole, not its parts.
+LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_PART = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+SUBDOMAIN = rf"{_PART}(?:\.{_PART})*"
 
 # A tuple is a list attribute.
 AttributeValue = bool | int | str | tuple[str, ...]

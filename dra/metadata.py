@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from dra.devices import DRIVER, MAX_VALUES, AttributeValue, attribute_to_json
+from dra.devices import DRIVER, MAX_STRING, MAX_VALUES, AttributeValue, attribute_to_json
 from nri_cpu.checkpoint.model import ClaimRecord, DeviceAllocation
 from nri_cpu.cpuset import CPUSet
 
@@ -25,8 +25,8 @@ ALLOCATED = f"{DRIVER}/allocatedNumCPUs"
 CPUS = f"{DRIVER}/cpuset"
 
 _VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
-# A string of an attribute has no more characters (the API's ResourceSlice validation).
-_STRING_LIMIT = 64
+# An int64.
+_LAST_GENERATION = 2**63 - 1
 # The lowest with names of devices that begin with a digit (CDI's SPEC.md).
 _CDI_VERSION = "0.5.0"
 
@@ -59,8 +59,26 @@ def cdi_id(uid: str, request: str) -> str:
     return f"{KIND}={uid}_{request}"
 
 
-def content(record: ClaimRecord, request: str, attributes: Attributes) -> bytes:
-    """The file of one of the claim's requests. Each Prepare makes it anew, so its generation is always the first.
+def updated(current: bytes, record: ClaimRecord, request: str, attributes: Attributes) -> bytes:
+    """What the file of one of the claim's requests is to hold, which holds `current` now: its generation grows by one
+    with each change (KEP-5304), and is the first again where there is no file or a damaged one."""
+    generation = _generation(current)
+    if generation and content(record, request, attributes, generation) == current:
+        return current
+    return content(record, request, attributes, generation + 1)
+
+
+def _generation(raw: bytes) -> int:
+    """That of a file, 0 of what is none of ours."""
+    try:
+        generation = json.loads(raw.partition(b"\n")[0])["metadata"]["generation"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return 0
+    return generation if type(generation) is int and 0 < generation < _LAST_GENERATION else 0
+
+
+def content(record: ClaimRecord, request: str, attributes: Attributes, generation: int = 1) -> bytes:
+    """The file of one of the claim's requests.
 
     A request with alternatives is named in full, with the one that was allocated.
     """
@@ -72,7 +90,7 @@ def content(record: ClaimRecord, request: str, attributes: Attributes) -> bytes:
     told = {
         "kind": "DeviceMetadata",
         "apiVersion": newest,
-        "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid, "generation": 1},
+        "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid, "generation": generation},
         **({"podClaimName": record.pod_claim_name} if record.pod_claim_name else {}),
         "requests": [{"name": name, "devices": found} for name, found in devices.items()],
     }
@@ -115,7 +133,7 @@ def _in_pieces(cpus: CPUSet) -> tuple[str, ...]:
     """The list of CPUs in strings that an attribute has room for, cut at commas."""
     pieces: list[str] = []
     for part in str(cpus).split(","):
-        if pieces and len(pieces[-1]) + 1 + len(part) <= _STRING_LIMIT:
+        if pieces and len(pieces[-1]) + 1 + len(part) <= MAX_STRING:
             pieces[-1] += f",{part}"
         else:
             pieces.append(part)

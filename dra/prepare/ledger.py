@@ -62,8 +62,9 @@ class Job:
 class Ledger:
     """The writer of the checkpoint in this process; any number of threads may call `transact`.
 
-    `state`: what the file holds, as `dra.prepare.start` made it. `boot_id`: of this boot. `changed`: called after each
-    transaction that changed claims, by the thread that ran it and with no lock held; the answer waits for it.
+    `state`: what the file holds, as `dra.prepare.start` made it; its reserved CPUs stay those of the dra-cpu that
+    started last (fault K9). `boot_id`: of this boot. `changed`: called after each transaction that changed claims, by
+    the thread that ran it and with no lock held; the answer waits for it.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class Ledger:
         self._cdi = cdi
         self._metadata = metadata
         self._changed = changed
-        self._reserved = state.reserved
         self._boot_id = boot_id
         self._file = CheckpointFile(path)
+        self._closed = False
         self._turn = threading.Lock()
         self._queue = threading.Lock()
         self._waiting: list[Job] = []
@@ -120,7 +121,7 @@ class Ledger:
         One stat when there is nothing new, to be called each second. Never raises nor waits: a transaction under way
         looks itself, and what is wrong with the file is told to the log once and mended by the next transaction.
         """
-        if not self._turn.acquire(blocking=False):
+        if self._closed or not self._turn.acquire(blocking=False):
             return
         try:
             before = self.claims
@@ -148,9 +149,14 @@ class Ledger:
             logger.exception("claims have changed, and what follows from it failed")
 
     def close(self) -> None:
-        self._file.close()
+        """No job is carried out after this: another instance may have answered for its claim since (fault K3)."""
+        with self._turn:
+            self._closed = True
+            self._file.close()
 
     def _run(self, batch: Sequence[Job]) -> None:
+        if self._closed:
+            raise ClaimError("dra-cpu is ending: the kubelet asks the next one")
         before = self._current()
         claims = dict(before.claims)
         for job in batch:
@@ -160,12 +166,19 @@ class Ledger:
             try:
                 self._write(replace(before, claims=claims))
             except CheckpointError as error:
-                for job in changed:
-                    job.error = error
+                self._not_written(batch, error)
                 self._restore(job.record for job in changed if not job.decide)
         failed = [job for job in batch if job.decide and not job.error and not self._effect(job)]
         if undone := [job.uid for job in failed if job.uid not in before.claims]:
             self._take_back(replace(before, claims={uid: claims[uid] for uid in claims if uid not in undone}), undone)
+
+    def _not_written(self, batch: Sequence[Job], error: CheckpointError) -> None:
+        """Every answer relies on the file, also that of a job which changes nothing in it."""
+        told = [job for job in batch if not job.error]
+        for job in told:
+            job.error = error
+        if not told:
+            logger.error("{}. The next claim to be prepared or unprepared tries again", error)
 
     def _current(self) -> Checkpoint:
         """The checkpoint as it is on disk: another instance may have written it. Raises CheckpointError."""
@@ -186,6 +199,11 @@ class Ledger:
             raise
         if fresh:
             self._problem = None
+            if fresh.reserved != self._state.reserved:
+                logger.warning(
+                    "another dra-cpu has started with reservedCPUs {}, not {}: the last start counts",
+                    *(fresh.reserved or "none", self._state.reserved or "none"),
+                )
         elif self._problem:
             raise self._problem.with_traceback(None)
         return fresh
@@ -235,7 +253,7 @@ class Ledger:
             raise
 
     def _write(self, state: Checkpoint) -> None:
-        raw = checkpoint_to_bytes(replace(state, reserved=self._reserved), self._boot_id, self._state.claims)
+        raw = checkpoint_to_bytes(state, self._boot_id, self._state.claims)
         self._stale = True
         try:
             write_durably(self._path, raw)
@@ -260,7 +278,7 @@ class Ledger:
         """After failed specs: the records go, so that the claims' CPUs are free again (fault A1)."""
         try:
             for uid in uids:
-                self._cdi.remove(uid)  # written, but not known to last
+                self._cdi.remove(uid)  # it may be one of before
             self._write(state)
         except CheckpointError as error:
             logger.error("{}. The records of claims {} stay until they are prepared or unprepared", error, uids)

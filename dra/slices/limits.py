@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dra.devices import MAX_VALUES
+from dra.devices import LABEL, MAX_STRING, MAX_VALUES, SUBDOMAIN
 
 MAX_DEVICES = 128
 MAX_DEVICES_WITH_LISTS = 64
 _MAX_ATTRIBUTES = 32  # and capacities, together
-_MAX_STRING = 64
 _MAX_DOMAIN = 63
 _MAX_IDENTIFIER = 32
 _MAX_DRIVER = 63
@@ -25,10 +24,6 @@ _MAX_POOL = 253
 # etcd takes no request of more than 1.5 MiB; the rest is for what the server adds (owner, managed fields).
 _MAX_BYTES = 1 << 20
 
-_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-# Kubernetes limits the length of a subdomain as a whole, not that of its labels (apimachinery, util/validation).
-_PART = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_PART}(?:\.{_PART})*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _LISTS = {"ints": int, "bools": bool, "strings": str, "versions": str}
 _SCALARS = {"int": int, "bool": bool, "string": str, "version": str}
@@ -72,19 +67,19 @@ def _names(manifest: Mapping[str, Any]) -> Iterator[str]:
     driver, pool, node = spec["driver"], spec["pool"]["name"], spec["nodeName"]
     if (kind := (manifest["apiVersion"], manifest["kind"])) != ("resource.k8s.io/v1", "ResourceSlice"):
         yield f"is a {kind[1]} of {kind[0]}"
-    if not re.fullmatch(rf"[0-9a-f]{{5,}}-{_SUBDOMAIN}", generated.rstrip("-")):
+    if not re.fullmatch(rf"[0-9a-f]{{5,}}-{SUBDOMAIN}", generated.rstrip("-")):
         yield f"generateName {generated!r} is no index and the beginning of a name"
-    if len(driver) > _MAX_DRIVER or not re.fullmatch(_SUBDOMAIN, driver):
+    if len(driver) > _MAX_DRIVER or not re.fullmatch(SUBDOMAIN, driver):
         yield f"driver {driver!r} is no DNS subdomain of at most {_MAX_DRIVER} characters"
-    if len(pool) > _MAX_POOL or not re.fullmatch(rf"{_SUBDOMAIN}(?:/{_SUBDOMAIN})*", pool):
+    if len(pool) > _MAX_POOL or not re.fullmatch(rf"{SUBDOMAIN}(?:/{SUBDOMAIN})*", pool):
         yield f"pool {pool!r} is no name of at most {_MAX_POOL} characters made of DNS subdomains"
-    if len(node) > _MAX_POOL or not re.fullmatch(_SUBDOMAIN, node):
+    if len(node) > _MAX_POOL or not re.fullmatch(SUBDOMAIN, node):
         yield f"nodeName {node!r} is no DNS subdomain"
 
 
 def _device(device: Mapping[str, Any]) -> Iterator[str]:
     attributes, capacity = device["attributes"], device.get("capacity", {})
-    if not re.fullmatch(_LABEL, device["name"]):
+    if not re.fullmatch(LABEL, device["name"]):
         yield "the name is no DNS label"
     if unknown := device.keys() - _DEVICE_FIELDS:
         yield f"has fields that are not checked here: {', '.join(sorted(unknown))}"
@@ -117,7 +112,7 @@ def _is_qualified(name: str) -> bool:
     domain, slash, identifier = name.rpartition("/")
     if len(identifier) > _MAX_IDENTIFIER or not re.fullmatch(_IDENTIFIER, identifier):
         return False
-    return not slash or (len(domain) <= _MAX_DOMAIN and re.fullmatch(_SUBDOMAIN, domain) is not None)
+    return not slash or (len(domain) <= _MAX_DOMAIN and re.fullmatch(SUBDOMAIN, domain) is not None)
 
 
 def _size(value: Mapping[str, Any]) -> int:
@@ -137,7 +132,7 @@ def _attribute(value: Mapping[str, Any]) -> Iterator[str]:
     for item in items:
         if type(item) is not wanted:
             yield f"{item!r} is no value for {kind}"
-        elif isinstance(item, str) and len(item.encode()) > _MAX_STRING:
-            yield f"{item[:_MAX_STRING]!r}… has {len(item.encode())} bytes, {_MAX_STRING} at most"
+        elif isinstance(item, str) and len(item.encode()) > MAX_STRING:
+            yield f"{item[:MAX_STRING]!r}… has {len(item.encode())} bytes, {MAX_STRING} at most"
         elif isinstance(item, int) and not -(2**63) <= item < 2**63:
             yield f"{item} is no 64-bit number"

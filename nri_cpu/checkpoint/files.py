@@ -18,6 +18,7 @@ from typing import NoReturn, TypeVar
 from nri_cpu.checkpoint import codec
 from nri_cpu.checkpoint.envelope import MAX_FILE_BYTES
 from nri_cpu.checkpoint.errors import (
+    CheckpointError,
     CheckpointMissing,
     CheckpointUnreadable,
     CheckpointUnwritable,
@@ -119,6 +120,43 @@ def replace(path: Path, raw: bytes, mode: int = _MODE) -> None:
     _write(path, raw, durable=False, mode=mode)
 
 
+def put(path: Path, raw: bytes, mode: int = _MODE) -> None:
+    """As `replace`, in a directory that is made where there is none; a file that holds `raw` already is as good, where
+    none can be written (a full disk, a read-only mount)."""
+    try:
+        replace(path, raw, mode)
+    except CheckpointUnwritable:  # mostly since the directory is not there: looking each time would cost more
+        if not _holds(path, raw):
+            ensure_directory(path.parent, 0o755)
+            replace(path, raw, mode)
+
+
+def _holds(path: Path, raw: bytes) -> bool:
+    try:
+        return read_bytes(path, len(raw)) == raw
+    except CheckpointError:
+        return False
+
+
+def remove(path: Path, what: str) -> None:
+    """Remove the file at `path`, if there is one; raises CheckpointUnwritable, which calls it `what`."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        if _is_there(path):  # a read-only mount refuses before it looks
+            raise CheckpointUnwritable(f"{what} {path} can't be removed: {error.strerror}; remove it") from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # nobody can tell
+        return True
+    return True
+
+
 def _write(path: Path, raw: bytes, *, durable: bool, mode: int = _MODE) -> None:
     temporary = f".{path.name}.{os.urandom(8).hex()}.tmp"
     try:
@@ -174,10 +212,10 @@ def remove_leftovers(directory: Path, prefix: str) -> int:
     return removed
 
 
-def ensure_directory(path: Path) -> None:
-    """Make the directory of our files, mode 0700; one that is there keeps its mode, since it may be anyone's."""
+def ensure_directory(path: Path, mode: int = 0o700) -> None:
+    """Make the directory of our files; one that is there keeps its mode, since it may be anyone's."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointUnwritable(
             f"the directory {path} can't be made: {error.strerror}; make it, or name another one"

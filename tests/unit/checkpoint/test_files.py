@@ -86,6 +86,70 @@ def test_a_replacement_waits_for_no_disk(path: Path, monkeypatch: pytest.MonkeyP
     assert "rename" in system.calls
 
 
+def test_what_is_put_makes_its_directory(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "one" / "file"
+    files.put(path, NEW)
+    assert path.read_bytes() == NEW
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o755
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointUnwritable, match="can't be made: "):
+        files.put(tmp_path / "file" / "below", NEW)
+
+
+def test_what_is_there_already_can_be_put_where_nothing_can_be_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, raw: bytes, mode: int) -> None:
+        raise CheckpointUnwritable("disk full")
+
+    monkeypatch.setattr(files, "replace", refuse)
+    files.put(path, OLD)
+    for other in (OLD[:-1], OLD + b" ", NEW, b""):
+        with pytest.raises(CheckpointUnwritable, match="disk full"):
+            files.put(path, other)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CheckpointUnwritable, match="disk full"):
+        files.put(path, OLD)
+
+
+def test_removing_what_is_not_there_is_no_failure(path: Path) -> None:
+    files.remove(path, "the file")
+    for gone in (path, path / "below", path.parent / "none" / "file"):
+        files.remove(gone, "the file")
+    path.touch()
+    files.remove(path / "below", "the file")
+    assert path.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO])
+def test_a_refusal_to_remove_counts_for_what_is_there_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A read-only mount refuses before it looks."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    (path.parent / "dangling").symlink_to("nowhere")
+    for there in (path, path.parent / "dangling"):
+        with pytest.raises(CheckpointUnwritable, match=f"^the file {there} can't be removed: {os.strerror(number)}; "):
+            files.remove(there, "the file")
+    files.remove(path.parent / "other", "the file")
+    files.remove(path.parent / "none" / "other", "the file")
+
+
+def test_what_can_not_even_be_looked_at_may_be_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    monkeypatch.setattr(Path, "lstat", refuse)
+    with pytest.raises(CheckpointUnwritable, match="Permission denied"):
+        files.remove(path, "the file")
+
+
 def test_a_write_that_takes_one_byte_at_a_time_is_finished(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "os", FaultyOS(partial=True))
     files.write_durably(path, NEW)

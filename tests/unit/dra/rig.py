@@ -93,6 +93,13 @@ class Rig:
             online=online or (lambda: self.online),
         )
 
+    def another(self, **configured: Any) -> Rig:
+        """A second dra-cpu on the same node, as there is during an upgrade."""
+        second = Rig.__new__(Rig)
+        second.__dict__.update(self.__dict__, changes=0)
+        second.start(**configured)
+        return second
+
     def attributes(self, name: str) -> Mapping[str, AttributeValue]:
         return self.node.attributes(name)
 

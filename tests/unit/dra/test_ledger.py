@@ -1,16 +1,18 @@
 """Promises of the ledger: what is on disk of a claim, and that callers, instances and versions may share the file."""
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
-from dra.claims import ClaimRef
 from dra.prepare import ledger
 from dra.prepare.preparer import PreparedDevice
-from nri_cpu.checkpoint import codec
+from nri_cpu.checkpoint import codec, files
 from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from nri_cpu.checkpoint.files import write_durably
 from nri_cpu.checkpoint.locks import FileLock
@@ -101,16 +103,6 @@ def test_concurrent_calls_share_a_write(rig: Rig, monkeypatch: pytest.MonkeyPatc
     assert len(writes) == 2
 
 
-def another(rig: Rig) -> Rig:
-    """A second dra-cpu on the same node, as there is during an upgrade."""
-    second = Rig.__new__(Rig)
-    second.checkpoint, second.cdi, second.claims = rig.checkpoint, rig.cdi, rig.claims
-    second.metadata, second.topology, second.online = rig.metadata, rig.topology, rig.online
-    second.changes = 0
-    second.start()
-    return second
-
-
 def test_the_work_for_a_claim_does_not_grow_with_those_that_are_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,16 +125,6 @@ def test_the_work_for_a_claim_does_not_grow_with_those_that_are_prepared(
     assert read == []
 
 
-def test_what_another_instance_wrote_counts(rig: Rig) -> None:
-    second = another(rig)
-    a, b, c = (rig.claim(number) for number in (1, 2, 3))
-    assert (rig.prepare(a), second.prepare(b), rig.prepare(c)) == (parse("0,8"), parse("1,9"), parse("2,10"))
-    second.unprepare(a)
-    assert set(rig.recorded) == {b.uid, c.uid}
-    assert rig.unprepare(a) == ""
-    assert rig.prepare(a) == parse("0,8")
-
-
 def test_changes_are_told_after_each_transaction_that_made_one_and_no_other(rig: Rig) -> None:
     ref, other = rig.claim(1), rig.claim(2, cpus="0")
     rig.prepare(ref)
@@ -153,14 +135,6 @@ def test_changes_are_told_after_each_transaction_that_made_one_and_no_other(rig:
     assert rig.changes == 1
     rig.unprepare(ref)
     assert (rig.changes, set(rig.ledger.claims)) == (2, set())
-
-
-def test_what_another_instance_changed_is_told_when_it_is_seen(rig: Rig) -> None:
-    ref = rig.claim()
-    another(rig).prepare(ref)
-    assert rig.changes == 0
-    rig.unprepare(rig.claim(2))
-    assert (rig.changes, set(rig.ledger.claims)) == (1, {ref.uid})
 
 
 def test_changes_are_told_with_no_lock_held(rig: Rig) -> None:
@@ -191,33 +165,6 @@ def test_a_fault_in_what_follows_from_a_change_fails_no_claim(rig: Rig) -> None:
     assert rig.unprepare(ref) == ""
 
 
-@pytest.mark.fault("K9", "A7")
-def test_two_instances_at_work_at_the_same_time_lose_no_claim_and_share_no_cpu(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, machine(cores=32))
-    instances = [rig, another(rig)]
-    refs = [rig.claim(number, cpus="1") for number in range(24)]
-    wrong: list[str] = []
-
-    def work(share: list[ClaimRef]) -> None:
-        for at, ref in enumerate(share):
-            prepared = instances[at % 2].outcome(ref)[ref.uid]
-            wrong.extend([prepared] if isinstance(prepared, str) else [])
-            if at % 3 == 0:
-                wrong.append(instances[(at + 1) % 2].unprepare(ref))
-
-    threads = [threading.Thread(target=work, args=(refs[at::4],)) for at in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert "".join(wrong) == ""
-    kept = {ref.uid for at in range(4) for number, ref in enumerate(refs[at::4]) if number % 3}
-    assert set(rig.recorded) == kept
-    assert len(CPUSet.union(rig.recorded.values())) == len(kept)
-    assert rig.cdi.read() == rig.on_disk().claims
-    assert {ref.uid for ref in refs if rig.has_metadata(ref)} == kept
-
-
 @pytest.mark.fault("S2")
 @pytest.mark.parametrize(
     ("damage", "aside"),
@@ -246,7 +193,7 @@ LOSSES = pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_b
 def test_a_lost_checkpoint_takes_no_cpus_from_claims_of_another_instance(
     rig: Rig, lose: Callable[[Path], object]
 ) -> None:
-    second = another(rig)
+    second = rig.another()
     a, b, c = (rig.claim(number) for number in (1, 2, 3))
     rig.prepare(a)
     second.prepare(b)
@@ -262,7 +209,7 @@ def test_a_lost_checkpoint_takes_no_cpus_from_claims_of_another_instance(
 def test_a_lost_checkpoint_also_says_what_another_instance_unprepared_and_gave_anew(
     rig: Rig, lose: Callable[[Path], object]
 ) -> None:
-    second = another(rig)
+    second = rig.another()
     gone, anew, other, more = (rig.claim(number) for number in (1, 2, 3, 4))
     rig.prepare(gone)
     rig.prepare(anew)
@@ -299,7 +246,7 @@ def test_a_stray_spec_takes_no_cpu_from_a_claim_when_the_checkpoint_is_lost(
 def test_a_checkpoint_and_a_cdi_directory_that_are_both_lost_are_no_empty_ones(
     rig: Rig, tmp_path: Path, lose: Callable[[Path], object]
 ) -> None:
-    second = another(rig)
+    second = rig.another()
     first, other = rig.claim(1), rig.claim(2)
     second.prepare(first)
     lose(rig.checkpoint)
@@ -369,3 +316,61 @@ def test_a_write_that_may_yet_be_lost_leaves_nothing_for_the_next_transaction(
     assert rig.prepare(after) == parse("1,9")
     assert set(rig.recorded) == {kept.uid, after.uid}
     assert rig.cdi.read() == rig.on_disk().claims
+
+
+@pytest.mark.fault("A1", "A3", "K5")
+def test_a_read_only_cdi_directory_costs_nobody_what_he_has(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, refused, unknown = (rig.claim(number) for number in (1, 2, 3))
+    answer = rig.outcome(kept)
+    before, unlink, whole = rig.snapshot(), os.unlink, files.replace
+
+    def replace(path: Path, raw: bytes, mode: int = 0o600) -> None:
+        if path.parent == rig.cdi.path:
+            raise CheckpointUnwritable(f"{path} can't be written: Read-only file system")
+        whole(path, raw, mode)
+
+    def refuse(path: Path, *, dir_fd: int | None = None) -> None:
+        if Path(path).parent == rig.cdi.path:  # the kernel does not look whether it is there
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as mounted:
+        mounted.setattr(files, "replace", replace)
+        mounted.setattr(os, "unlink", refuse)
+        assert "Read-only file system" in rig.refusal(refused)
+        assert set(rig.recorded) == {kept.uid}
+        assert rig.unprepare(unknown) == ""
+        assert rig.outcome(kept) == answer
+        assert "Read-only file system" in rig.unprepare(kept)
+    assert rig.snapshot() == before
+    assert rig.prepare(refused) == parse("1,9")
+    assert rig.unprepare(kept) == ""
+
+
+@LOSSES
+@pytest.mark.fault("S1")
+def test_nothing_is_answered_while_a_lost_checkpoint_can_not_be_written(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Path], object]
+) -> None:
+    """Neither a claim that keeps what it has nor one that never had anything: both answers rely on the file."""
+    kept, unknown, asked = rig.claim(1), rig.claim(2), rig.claim(3, cpus="17")
+    cpus = rig.prepare(kept)
+    lose(rig.checkpoint)
+
+    def fail(path: Path, raw: bytes) -> None:
+        raise CheckpointUnwritable("disk full")
+
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="ERROR", format="{message}")
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger, "write_durably", fail)
+        assert rig.refusal(kept) == f"claim {kept}: disk full"
+        assert rig.unprepare(unknown) == f"claim {unknown}: disk full"
+        assert rig.unprepare(kept) == f"claim {kept}: disk full"
+        lines.clear()
+        assert "disk full" not in rig.refusal(asked)
+    logger.remove(sink)
+    assert not rig.checkpoint.exists()
+    assert "disk full. The next claim to be prepared or unprepared tries again" in "".join(lines)
+    assert rig.prepare(kept) == cpus
+    assert rig.unprepare(unknown) == ""

@@ -77,6 +77,42 @@ def test_a_claim_learns_its_cpus_beside_all_that_its_device_has() -> None:
     }
 
 
+def test_the_generation_is_of_the_file_and_grows_by_one_with_each_change() -> None:
+    first, second = record(allocation("0")), record(allocation("1"))
+    attributes = node().attributes
+    new = metadata.updated(b"", first, "cpus", attributes)
+    assert new == metadata.content(first, "cpus", attributes)
+    assert metadata.updated(new, first, "cpus", attributes) == new
+    for generation in (2, 3):
+        changed = metadata.updated(new, second, "cpus", attributes)
+        assert json.loads(changed.splitlines()[0])["metadata"]["generation"] == generation
+        assert metadata.updated(changed, second, "cpus", attributes) == changed
+        new, first, second = changed, second, first
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"{",
+        b"\0" * 100,
+        b"\xff\n{}",
+        b"[" * 100_000,
+        b"[]",
+        b"null",
+        b'{"metadata": null}',
+        b'{"metadata": []}',
+        b'{"metadata": {}}',
+        *(b'{"metadata": {"generation": %s}}' % each for each in (b"true", b"1.5", b'"1"', b"null", b"0", b"-3")),
+        b'{"metadata": {"generation": 9223372036854775807}}',
+        b'{"metadata": {"generation": 1' + b"0" * 5000 + b"}}",
+    ],
+)
+def test_after_a_damaged_file_the_generation_is_the_first(broken: bytes) -> None:
+    claim, attributes = record(allocation("0")), node().attributes
+    assert metadata.updated(broken, claim, "cpus", attributes) == metadata.content(claim, "cpus", attributes)
+
+
 def test_each_version_is_a_line_of_its_own_the_newest_first_and_says_the_same() -> None:
     newest, oldest = versions(record(allocation("0")))
     assert oldest == newest | {"apiVersion": "metadata.resource.k8s.io/v1alpha1"}

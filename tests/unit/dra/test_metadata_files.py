@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from dra import metadata_files
 from dra.claims import ClaimRef
 from dra.devices import AttributeValue, DeviceMode
 from dra.prepare.choice import Node
-from nri_cpu.checkpoint import codec
+from nri_cpu.checkpoint import codec, files
 from nri_cpu.checkpoint.errors import CheckpointUnwritable
 from tests.unit.dra.manifests import manifest, result, uid
 from tests.unit.dra.rig import BOOT, Rig
@@ -78,7 +77,10 @@ def test_the_first_device_of_each_request_brings_it_in_every_answer(tmp_path: Pa
     assert [device.cdi_ids[-1].rpartition("=")[0] for device in answer[ref.uid]][:2] == ["dra.cpu/metadata"] * 2
 
 
-def test_it_costs_no_wait_for_the_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.fault("S1")
+def test_of_all_that_a_prepare_writes_only_the_checkpoint_waits_for_the_disk(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[str] = []
     whole = os.fsync
 
@@ -89,12 +91,11 @@ def test_it_costs_no_wait_for_the_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch
     ref = rig.claim()
     monkeypatch.setattr(os, "fsync", fsync)
     rig.prepare(ref)
-    assert len(synced) == 4  # checkpoint and CDI spec, each with its directory
-    assert "metadata" not in "".join(synced)
+    assert [name.strip(".").partition(".")[0] for name in synced] == ["checkpoint", "state"]  # and its directory
 
 
 @pytest.mark.fault("A3", "K1")
-def test_each_prepare_makes_it_anew(rig: Rig) -> None:
+def test_each_prepare_mends_it(rig: Rig) -> None:
     ref = rig.claim()
     rig.prepare(ref)
     before = rig.snapshot()
@@ -155,12 +156,14 @@ def test_metadata_that_can_not_be_removed_keeps_the_claim_as_it_is(rig: Rig, mon
     assert rig.recorded != {}
     shutil.rmtree(host_file(rig, ref))
 
-    def fail(path: Path) -> None:
-        raise CheckpointUnwritable("input/output error")
+    def fail(path: Path, what: str) -> None:
+        if what == "the metadata":
+            raise CheckpointUnwritable("input/output error")
+        path.unlink()
 
     rig.prepare(ref)
     with monkeypatch.context() as patch:
-        patch.setattr(metadata_files, "_remove", fail)
+        patch.setattr(files, "remove", fail)
         assert rig.unprepare(ref) == f"claim {ref}: input/output error"
     assert rig.snapshot() == before
     assert rig.unprepare(ref) == ""
@@ -273,6 +276,55 @@ def test_a_start_tells_of_a_machine_that_has_changed(rig: Rig) -> None:
     device = rig.metadata_of(ref)["requests"][0]["devices"][0]
     assert device["attributes"]["dra.cpu/numCPUs"] == {"int": 15}
     assert device["attributes"]["dra.cpu/cpuset"] == {"string": "0,8"}
+
+
+def test_its_generation_grows_with_each_change_whoever_makes_it_and_with_no_other_write(rig: Rig) -> None:
+    ref = rig.claim()
+
+    def generation() -> object:
+        return rig.metadata_of(ref)["metadata"]["generation"]
+
+    rig.prepare(ref)
+    assert generation() == 1
+    rig.topology = t1(offline=[7])
+    rig.start()
+    assert generation() == 2
+    rig.start()
+    spec_file(rig, ref).unlink()
+    rig.prepare(ref)
+    assert generation() == 2
+    rig.topology = t1()
+    rig.node = Node.of(rig.node.pool, rig.node.mode, rig.topology, rig.node.reserved, 0)
+    rig.prepare(ref)
+    assert generation() == 3
+    rig.unprepare(ref)
+    rig.prepare(ref)
+    assert generation() == 1
+
+
+@pytest.mark.parametrize("mounts", [0, 2])
+def test_a_start_leaves_specs_of_others_in_a_form_of_their_own_alone(rig: Rig, mounts: int) -> None:
+    ref = rig.claim()
+    mount = {"hostPath": "/elsewhere/metadata.json", "containerPath": "/x"}
+    forms: list[object] = [
+        {"devices": [{"containerEdits": {"mounts": [mount] * mounts}}]},
+        {"devices": [{"containerEdits": {"mounts": [mount]}}] * mounts},
+        {"devices": [{"containerEdits": {"env": ["A=b"]}}]},
+        {"devices": [{"containerEdits": {"mounts": [mount | {"hostPath": 5}]}}]},
+        {"containerEdits": {}},
+        [],
+        "devices",
+    ]
+    paths = [spec_file(rig, ref, f"r{number}") for number in range(len(forms))]
+    for path, form in zip(paths, forms, strict=True):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(form))
+    ours = {"devices": [{"containerEdits": {"mounts": [mount | {"hostPath": str(rig.metadata / "x")}]}}] * 2}
+    spec_file(rig, ref, "ours").write_text(json.dumps(ours))
+    for request, torn in (("empty", b""), ("zeros", bytes(100)), ("half", b'{"devices": [')):
+        spec_file(rig, ref, request).write_bytes(torn)
+    rig.start()
+    assert sorted(rig.cdi.path.iterdir()) == paths
 
 
 @pytest.mark.fault("S2")

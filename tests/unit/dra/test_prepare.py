@@ -36,7 +36,7 @@ def test_a_spec_that_can_not_be_written_undoes_everything(rig: Rig) -> None:
     rig.cdi.path.rmdir() if rig.cdi.path.exists() else None
     rig.cdi.path.write_text("no directory")
     ref = rig.claim()
-    assert f"claim {ref}: the CDI directory {rig.cdi.path} can't be made" in rig.refusal(ref)
+    assert f"claim {ref}: the directory {rig.cdi.path} can't be made" in rig.refusal(ref)
     assert rig.recorded == {}
     rig.cdi.path.unlink()
     assert rig.prepare(ref) == parse("0,8")

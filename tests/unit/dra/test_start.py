@@ -85,6 +85,23 @@ def test_missing_and_damaged_specs_are_written_again(rig: Rig) -> None:
     assert rig.snapshot() == before
 
 
+@pytest.mark.fault("K1", "K12", "A14")
+@pytest.mark.parametrize("left", [b"", b"\0" * 500, b'{"cdiVersion"', None], ids=["empty", "zeros", "half", "old"])
+def test_what_a_crash_of_the_machine_leaves_of_specs_on_a_disk_does_no_harm(rig: Rig, left: bytes | None) -> None:
+    """None of them is synced: the last one may be torn or missing, and one that was removed may be back."""
+    written, removed = rig.claim(1), rig.claim(2)
+    before = rig.snapshot()
+    old = rig.spec(removed).read_bytes()
+    rig.unprepare(removed)
+    rig.unprepare(written)
+    rig.prepare(written)
+    wanted = rig.on_disk(), rig.snapshot()[1]
+    rig.spec(written).write_bytes(before[1][rig.spec(written).name] if left is None else left)
+    rig.spec(removed).write_bytes(old)
+    rig.start(boot=NEXT_BOOT)
+    assert (rig.on_disk(), rig.snapshot()[1]) == wanted
+
+
 @pytest.mark.fault("K12")
 def test_a_spec_without_a_record_goes_and_foreign_files_stay(rig: Rig) -> None:
     ref = rig.claim(2)
