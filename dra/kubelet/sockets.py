@@ -49,7 +49,9 @@ def sockets(root: Path, pod_uid: str | None, driver: str = DRIVER) -> Sockets:
     if pod_uid is None:
         return Sockets(_first_fitting(data / "dra.sock"), _first_fitting(watched / f"{driver}-reg.sock"))
     if not re.fullmatch(_UID, pod_uid):
-        raise ServerError(f"--pod-uid {quote(pod_uid)} is no UID of a pod: give what the downward API has in metadata.uid")
+        raise ServerError(
+            f"--pod-uid {quote(pod_uid)} is no UID of a pod: give what the downward API has in metadata.uid"
+        )
     short = _hash(pod_uid, 8)
     return Sockets(
         _first_fitting(data / f"dra-{pod_uid}.sock", data / f"dra-{short}"),

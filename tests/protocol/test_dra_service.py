@@ -281,6 +281,56 @@ def test_a_call_that_waits_holds_up_no_other(rig: Rig, kubelet: Kubelet) -> None
     assert set(rig.recorded) == {slow.uid, quick.uid}
 
 
+@pytest.mark.fault("K4", "K5")
+def test_an_unprepare_is_answered_while_the_prepares_of_all_pods_of_a_node_hang(rig: Rig, kubelet: Kubelet) -> None:
+    ended, pods = rig.claim(200), [rig.claim(number) for number in range(110)]
+    rig.prepare(ended)
+    go, reading = threading.Event(), threading.Semaphore(0)
+
+    def wait(ref: Any) -> None:
+        reading.release()
+        assert go.wait(60)
+
+    rig.claims.before = wait
+    calls = [kubelet.begin(PREPARE, ref) for ref in pods]
+    for _ in calls:
+        assert reading.acquire(timeout=30)
+    assert kubelet.unprepare(ended).claims[ended.uid].error == ""
+    assert rig.recorded == {}
+    go.set()
+    assert all(call.result() for call in calls)
+
+
+@pytest.mark.fault("K3", "K9")
+def test_a_call_that_the_kubelet_has_given_up_prepares_nothing_after_another_instance_has_unprepared(
+    rig: Rig, kubelet: Kubelet
+) -> None:
+    ref = rig.claim(1)
+    go, reading, decided = threading.Event(), threading.Event(), threading.Event()
+
+    def wait(ref: Any) -> None:
+        reading.set()
+        assert go.wait(30)
+
+    def transact(jobs: Any) -> None:
+        before(jobs)
+        decided.set()
+
+    before, rig.ledger.transact = rig.ledger.transact, transact  # type: ignore[method-assign]
+    rig.claims.before = wait
+    call = kubelet.begin(PREPARE, ref)
+    assert reading.wait(30)
+    call.cancel()
+    assert rig.another().unprepare(ref) == ""
+    time_for_the_news = rig.claim(2)
+    rig.claims.before = lambda ref: None
+    assert kubelet.prepare(time_for_the_news).claims[time_for_the_news.uid].devices  # cancelled before on the same wire
+    decided.clear()
+    go.set()
+    assert decided.wait(30)
+    assert set(rig.recorded) == {time_for_the_news.uid}
+
+
 @pytest.mark.fault("K3")
 def test_a_prepare_that_nobody_waits_for_any_more_is_not_begun(rig: Rig, path: Path) -> None:
     slow, stale = rig.claim(1), rig.claim(2)

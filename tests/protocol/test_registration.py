@@ -23,6 +23,7 @@ from hack.wait import wait_until
 from tests.protocol.fake_kubelet import DRA, GET_INFO, NOTIFY, FakeKubelet, call, get_info
 from tests.protocol.wire import field
 from tests.unit.dra.rig import Rig
+from tests.unit.dra.virtual_time import VirtualTime
 
 UIDS = ("11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555")
 SERVICES = ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
@@ -172,6 +173,46 @@ def test_a_kubelet_that_never_called_is_told_from_one_that_only_asked(
     asked = instance.registration.overdue_message()
     assert asked is not None
     assert asked.startswith("the kubelet has asked who serves dra.cpu, but not said")
+
+
+@pytest.mark.fault("A32")
+def test_a_kubelet_that_does_not_call_is_told_of_once_at_the_start_and_once_after_the_socket_had_gone(
+    root: Path, log: list[str]
+) -> None:
+    clock = VirtualTime()
+    subject = Registration(Path("/dra.sock"), root, lambda: None, clock)
+
+    def seconds(count: int) -> int:
+        for _ in range(count):
+            clock.wait(threading.Event(), 1)
+            subject.look()
+        return len([line for line in log if "the kubelet never called" in line])
+
+    assert seconds(29) == 0
+    assert seconds(3600) == 1
+    subject.forget()
+    assert seconds(29) == 1
+    assert seconds(3600) == 2
+
+
+@pytest.mark.fault("A32")
+@pytest.mark.parametrize("refusal", [None, "I know no such thing"])
+def test_a_kubelet_that_has_called_is_not_told_of(root: Path, log: list[str], refusal: str | None) -> None:
+    clock = VirtualTime()
+    subject = Registration(Path("/dra.sock"), root, lambda: None, clock)
+    server = UnixServer(root / "reg.sock", [subject.handler()])
+    server.start()
+    with grpc.insecure_channel(f"unix:{root / 'reg.sock'}") as channel:
+        if refusal is None:
+            call(channel, NOTIFY, field(1, 1), 30)
+        else:
+            refused(channel, field(2, refusal))
+    server.stop()
+    clock.wait(threading.Event(), 3600)
+    subject.look()
+    assert not [line for line in log if "WARNING" in line]
+    subject.forget()
+    assert subject.status.state is RegistrationState.WAITING
 
 
 @pytest.mark.fault("A32")

@@ -145,3 +145,42 @@ def test_answers_come_in_the_order_of_the_request_whatever_was_read_first(rig: R
     assert answer[refs[3].uid] == f"claim {refs[3]}: it can't be read"
     # CPUs too: which one a claim gets is not left to the network.
     assert [str(rig.recorded[ref.uid]) for ref in refs if ref != refs[3]] == ["0", "8", "1", "9", "2"]
+
+
+@pytest.mark.fault("K3")
+def test_a_caller_that_has_gone_has_nothing_done(rig: Rig) -> None:
+    gone, kept = rig.claim(1), rig.claim(2)
+    rig.prepare(kept)
+    before = rig.snapshot()
+    answer = rig.preparer.prepare([gone], time.monotonic() + 30, lambda: False)
+    assert str(answer[gone.uid]).endswith(
+        "the kubelet has given the call up, and nothing is done for it; it tries again"
+    )
+    refused = rig.preparer.unprepare([kept], time.monotonic() + 30, lambda: False)
+    assert "the kubelet has given the call up" in refused[kept.uid]
+    assert rig.snapshot() == before
+
+
+@pytest.mark.fault("A25")
+def test_at_the_end_no_more_claims_are_read_and_what_was_read_is_prepared(rig: Rig) -> None:
+    refs = [rig.claim(number, cpus="1") for number in range(3 * (HELPERS + 1))]
+    reading, go = threading.Semaphore(0), threading.Event()
+
+    def wait(ref: ClaimRef) -> None:
+        reading.release()
+        assert go.wait(30)
+
+    rig.claims.before = wait
+    answers: list[dict[str, object]] = []
+    thread = threading.Thread(target=lambda: answers.append(rig.outcome(*refs)))
+    thread.start()
+    for _ in range(HELPERS + 1):
+        assert reading.acquire(timeout=30)
+    rig.preparer.stop()
+    go.set()
+    thread.join(30)
+    (answer,) = answers
+    assert [isinstance(answer[ref.uid], tuple) for ref in refs] == [ref in rig.claims.reads for ref in refs]
+    assert len(rig.claims.reads) == HELPERS + 1
+    assert answer[refs[-1].uid] == f"claim {refs[-1]}: dra-cpu stops; the kubelet tries again"
+    assert rig.unprepare(refs[0]) == ""

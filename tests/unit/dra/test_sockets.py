@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.kubelet.server import SOCKET_PATH_LIMIT, ServerError, UnixServer
-from dra.kubelet.sockets import Sockets, remove_stale, sockets
+from dra.kubelet.sockets import Leftovers, Sockets, remove_stale, sockets
+from tests.unit.dra.virtual_time import VirtualTime
 
 UID = "11111111-2222-3333-4444-555555555555"
 STATIC = "0123456789abcdef0123456789abcdef"  # of a static pod
@@ -159,6 +161,27 @@ def test_what_may_be_another_s_stays(kubelet_root: Path, own: Sockets) -> None:
     assert remove_stale(own) == []
     assert all(path.exists() for path in (*stay, file, link, folder, other.dra))
     server.stop()
+
+
+@pytest.mark.fault("K7")
+def test_what_was_young_at_the_start_is_removed_when_it_can_not_be_any_more(own: Sockets) -> None:
+    clock = VirtualTime()
+    leftovers = Leftovers(own, clock)
+    young = leave(own.dra.with_name("dra.sock"), age=0)
+    old = leave(own.registration.with_name("dra.cpu-reg.sock"))
+    leftovers.look()
+    assert (young.exists(), old.exists()) == (True, False)
+    os.utime(young, (0, 0))  # as time passes
+    clock.wait(threading.Event(), 10)
+    leftovers.look()
+    assert young.exists()
+    clock.wait(threading.Event(), 1)
+    leftovers.look()
+    assert not young.exists()
+    later = leave(own.dra.with_name("dra.sock"))
+    clock.wait(threading.Event(), 3600)
+    leftovers.look()
+    assert later.exists()  # it is looked for at the start, not for ever
 
 
 def test_without_the_directories_there_is_nothing_to_remove(own: Sockets) -> None:
