@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from dra.commands.ending import Ending, leave
 from dra.commands.library_log import follow_libraries
@@ -36,9 +37,8 @@ class Settings:
     kubeconfig: Path | None
 
 
-def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
-    """Serves until a signal, and ends the process then; 0 when the signal comes earlier. Raises UsageError,
-    CommandError, ClaimError or CheckpointError."""
+def main(options: argparse.Namespace, env: Mapping[str, str]) -> NoReturn:
+    """Serves until a signal, and ends the process. Raises UsageError, CommandError, ClaimError or CheckpointError."""
     with Ending() as ending:
         log_to(options.log_format, level="DEBUG" if options.verbosity else "INFO")
         follow_libraries()
@@ -50,7 +50,6 @@ def main(options: argparse.Namespace, env: Mapping[str, str]) -> int:
         if ending.failure:
             print(f"dra-cpu: {ending.failure}", file=sys.stderr)
         leave(1 if ending.failure else 0)
-    return 0
 
 
 def settings_of(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:

@@ -15,12 +15,18 @@ import grpc
 import pytest
 
 from dra.kubelet import dra_pb2 as pb
+from dra.kubelet import health_pb2
 from hack.wait import wait_until
 from nri_cpu.checkpoint.files import read_checkpoint
 from nri_cpu.cpuset import CPUSet
+from tests.protocol.fake_kubelet import HEALTH
+from tests.unit.dra.apiserver import FakeApiServer
 from tests.unit.dra.manifests import NODE
 from tests.unit.topology.machines import box, write_sysfs
 
+# Of two pods.
+ONE, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+NO_PLUGIN = "requirePlugin: false\n"
 SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node"
 
 
@@ -120,13 +126,73 @@ class Companion:
         command = [sys.executable, "-c", script, *self.arguments(*more)]
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
-    def call(self, method: str, *uids: str, name: str = "one") -> Any:
+    def call(self, method: str, *uids: str, name: str = "one", timeout: float = 30) -> Any:
         kind = f"Node{method}Resources"
         request = getattr(pb, f"{kind}Request")(claims=[pb.Claim(namespace="default", uid=u, name=name) for u in uids])
         with grpc.insecure_channel(f"unix:{self.socket}") as channel:
             raw: Any = channel.unary_unary(f"{SERVICE}{method}Resources")
-            answer = raw(request.SerializeToString(), timeout=30, wait_for_ready=True)
+            answer = raw(request.SerializeToString(), timeout=timeout, wait_for_ready=True)
         return getattr(pb, f"{kind}Response").FromString(answer).claims
 
     def prepared(self) -> dict[str, CPUSet]:
         return {key: record.cpus for key, record in read_checkpoint(self.checkpoint)[0].claims.items()}
+
+
+def arguments(companion: Companion, server: FakeApiServer) -> tuple[str, ...]:
+    config = companion.directory / "config.yaml"
+    config.write_text(NO_PLUGIN)
+    return "--kubeconfig", str(server.kubeconfig(companion.directory)), "--config", str(config)
+
+
+def sockets(companion: Companion) -> list[str]:
+    return sorted(path.name for path in companion.kubelet_root.rglob("*") if path.is_socket())
+
+
+class HealthStream:
+    """What a kubelet would know: the last report by device."""
+
+    def __init__(self, channel: grpc.Channel, version: str) -> None:
+        raw: Any = channel.unary_stream(HEALTH[version])
+        self._call = raw(b"", wait_for_ready=True)
+        self.reports: list[dict[str, tuple[str, str]]] = []
+        self.ended = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            for raw in self._call:
+                report = health_pb2.NodeWatchResourcesResponse.FromString(raw)
+                self.reports.append(
+                    {
+                        device.device.device_name: (health_pb2.HealthStatus.Name(device.health), device.message)
+                        for device in report.devices
+                    }
+                )
+        self.ended.set()
+
+    def close(self) -> None:
+        self._call.cancel()
+        self._thread.join()
+
+    def health(self, device: str) -> str:
+        return self.reports[-1][device][0] if self.reports and device in self.reports[-1] else ""
+
+
+@contextlib.contextmanager
+def health(socket: Path, version: str = "v1.DRAResourceHealth") -> Iterator[HealthStream]:
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        stream = HealthStream(channel, version)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+def put_off_line(companion: Companion, cpus: str) -> None:
+    """These CPUs of the node in a box, and no others, are off line from now on."""
+    gone = CPUSet.parse(cpus)
+    files = companion.host / "sys/devices/system/cpu"
+    for cpu in range(16):
+        (files / f"cpu{cpu}/online").write_text("0\n" if cpu in gone else "1\n")
+    (files / "online").write_text(f"{CPUSet(range(16)) - gone}\n")

@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
+from dra.kube.slices import NodeSlices
+from tests.unit.dra.api_scenarios import Ground
+from tests.unit.dra.apiserver import FakeApiServer, apiserver
 from tests.unit.dra.command import DraCpu
-from tests.unit.dra.companion import Companion
+from tests.unit.dra.companion import Companion, arguments
+from tests.unit.dra.manifests import manifest, result
 from tests.unit.topology.machines import box, write_sysfs
 
 
@@ -39,3 +43,28 @@ def companion(tmp_path: Path) -> Iterator[Companion]:
     # A socket's path has room for 107 bytes, of which pytest's own directories take most.
     with tempfile.TemporaryDirectory(prefix="dra-") as root:
         yield Companion(tmp_path, Path(root))
+
+
+@pytest.fixture
+def cluster(companion: Companion) -> Iterator[list[str]]:
+    """Arguments for an API server that knows one claim, and no nodes."""
+    with apiserver() as server:
+        server.put(manifest(result("cpudevnuma002")))
+        yield [*arguments(companion, server)]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    """An API server with nothing on it."""
+    with apiserver() as fake:
+        yield fake
+
+
+@pytest.fixture
+def ground(server: FakeApiServer, tmp_path: Path) -> Ground:
+    return Ground(server.kubeconfig(tmp_path), tmp_path)
+
+
+@pytest.fixture
+def api(ground: Ground) -> NodeSlices:
+    return ground.api

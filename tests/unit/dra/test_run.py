@@ -1,4 +1,4 @@
-"""Promises of dra-cpu run to the kubelet: it starts whatever is missing, registers, reports health, and ends clean."""
+"""Promises of dra-cpu run to the kubelet: it starts whatever is missing, registers, and ends clean."""
 
 from __future__ import annotations
 
@@ -6,95 +6,21 @@ import contextlib
 import json
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from dra.kubelet import dra_pb2, health_pb2
+from dra.kubelet import dra_pb2
 from hack.wait import wait_until
 from nri_cpu.checkpoint.cdi import read_specs
 from nri_cpu.checkpoint.locks import FileLock
-from nri_cpu.cpuset import CPUSet
-from tests.protocol.fake_kubelet import HEALTH, FakeKubelet
-from tests.unit.dra.apiserver import FakeApiServer, Fault, apiserver
-from tests.unit.dra.companion import SERVICE, Companion
-from tests.unit.dra.manifests import UID, manifest, result
+from tests.protocol.fake_kubelet import FakeKubelet
+from tests.unit.dra.apiserver import Fault, apiserver
+from tests.unit.dra.companion import NO_PLUGIN, ONE, OTHER, SERVICE, Companion, arguments, health, put_off_line, sockets
+from tests.unit.dra.manifests import UID, manifest
 
-ONE, OTHER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
-NO_PLUGIN = "requirePlugin: false\n"
 STOPS = "dra-cpu stops; the kubelet tries again"
-
-
-@pytest.fixture
-def cluster(companion: Companion) -> Iterator[list[str]]:
-    """Arguments for an API server that knows one claim, and no nodes."""
-    with apiserver() as server:
-        server.put(manifest(result("cpudevnuma002")))
-        yield [*arguments(companion, server)]
-
-
-def arguments(companion: Companion, server: FakeApiServer) -> tuple[str, ...]:
-    config = companion.directory / "config.yaml"
-    config.write_text(NO_PLUGIN)
-    return "--kubeconfig", str(server.kubeconfig(companion.directory)), "--config", str(config)
-
-
-def sockets(companion: Companion) -> list[str]:
-    return sorted(path.name for path in companion.kubelet_root.rglob("*") if path.is_socket())
-
-
-class HealthStream:
-    """What a kubelet would know: the last report by device."""
-
-    def __init__(self, channel: grpc.Channel, version: str) -> None:
-        raw: Any = channel.unary_stream(HEALTH[version])
-        self._call = raw(b"", wait_for_ready=True)
-        self.reports: list[dict[str, tuple[str, str]]] = []
-        self.ended = threading.Event()
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(grpc.RpcError):
-            for raw in self._call:
-                report = health_pb2.NodeWatchResourcesResponse.FromString(raw)
-                self.reports.append(
-                    {
-                        device.device.device_name: (health_pb2.HealthStatus.Name(device.health), device.message)
-                        for device in report.devices
-                    }
-                )
-        self.ended.set()
-
-    def close(self) -> None:
-        self._call.cancel()
-        self._thread.join()
-
-    def health(self, device: str) -> str:
-        return self.reports[-1][device][0] if self.reports and device in self.reports[-1] else ""
-
-
-@contextlib.contextmanager
-def health(socket: Path, version: str = "v1.DRAResourceHealth") -> Iterator[HealthStream]:
-    with grpc.insecure_channel(f"unix:{socket}") as channel:
-        stream = HealthStream(channel, version)
-        try:
-            yield stream
-        finally:
-            stream.close()
-
-
-def put_off_line(companion: Companion, cpus: str) -> None:
-    """These CPUs of the node in a box, and no others, are off line from now on."""
-    gone = CPUSet.parse(cpus)
-    files = companion.host / "sys/devices/system/cpu"
-    for cpu in range(16):
-        (files / f"cpu{cpu}/online").write_text("0\n" if cpu in gone else "1\n")
-    (files / "online").write_text(f"{CPUSet(range(16)) - gone}\n")
 
 
 @pytest.mark.fault("A25", "K7")
@@ -149,25 +75,6 @@ def test_a_kubelet_that_never_calls_is_told_of_with_the_directory_that_it_has_to
         line = running.said("the kubelet never called")
         assert f"it has to watch {companion.kubelet_root}/plugins_registry" in line
         assert running.end() == 0
-
-
-@pytest.mark.fault("B10", "B11", "H5")
-@pytest.mark.parametrize("version", HEALTH)
-def test_health_follows_the_cpus_of_prepared_claims(companion: Companion, cluster: list[str], version: str) -> None:
-    with companion.started(*cluster) as running, health(companion.socket, version) as kubelet:
-        wait_until("the first report", lambda: kubelet.reports)
-        assert kubelet.reports[0] == {f"cpudevnuma00{n}": ("HEALTHY", "") for n in range(4)}
-        assert companion.call("Prepare", UID)[UID].error == ""
-        put_off_line(companion, "0,12")  # 4,12 are prepared
-        wait_until("Unhealthy", lambda: kubelet.health("cpudevnuma002") == "UNHEALTHY")
-        assert kubelet.reports[-1]["cpudevnuma000"] == ("HEALTHY", "")
-        assert kubelet.reports[-1]["cpudevnuma002"][1] == f"off line: CPU 12 of claim default/one ({UID})"
-        put_off_line(companion, "")
-        wait_until("Healthy", lambda: kubelet.health("cpudevnuma002") == "HEALTHY")
-        running.said("CPUs on line are 0-15 now, before 1-11,13-15: 4 devices, before 4")
-        running.process.send_signal(signal.SIGTERM)
-        assert kubelet.ended.wait(20)  # it does not wait for the end of streams
-        assert running.ended() == 0
 
 
 @pytest.mark.fault("B11", "H1", "H2")
@@ -247,25 +154,6 @@ def test_beside_a_static_cpu_manager_it_does_not_start_unless_it_is_told_to(
         running.said("WARNING")
         running.said("serving the kubelet")
         assert "has policy static" in running.text
-
-
-@pytest.mark.fault("K9", "B10")
-def test_of_two_instances_each_tells_the_health_of_claims_that_the_other_has_prepared(
-    companion: Companion, cluster: list[str]
-) -> None:
-    old, new = (companion.socket.with_name(f"dra-{uid}.sock") for uid in (ONE, OTHER))
-    with (
-        companion.started(*cluster, "--pod-uid", ONE),
-        companion.started(*cluster, "--pod-uid", OTHER) as second,
-        health(new) as kubelet,
-    ):
-        second.said("serving the kubelet")
-        companion.socket = old
-        assert companion.call("Prepare", UID)[UID].error == ""
-        put_off_line(companion, "12")  # 4,12 are prepared
-        wait_until("Unhealthy", lambda: kubelet.health("cpudevnuma002") == "UNHEALTHY")
-        assert companion.call("Unprepare", UID)[UID].error == ""
-        wait_until("Healthy", lambda: kubelet.health("cpudevnuma002") == "HEALTHY")
 
 
 @pytest.mark.fault("A25", "A10")

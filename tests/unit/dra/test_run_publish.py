@@ -13,9 +13,8 @@ from hack.wait import wait_until
 from nri_cpu.checkpoint.cdi import read_specs
 from tests.protocol.fake_kubelet import FakeKubelet
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
-from tests.unit.dra.companion import Companion
+from tests.unit.dra.companion import Companion, arguments, put_off_line
 from tests.unit.dra.manifests import NODE, UID, manifest, result
-from tests.unit.dra.test_run import arguments, put_off_line
 
 NODES = "/api/v1/nodes"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -157,7 +156,7 @@ def test_an_api_server_that_is_not_there_yet_keeps_nothing_from_serving(companio
     with kubelet.running(), companion.started(*arguments(companion, before)) as running:
         assert kubelet.plugin("dra.cpu").name == "dra.cpu"
         running.said("ResourceSlices are not published")
-        assert "can't be read: " in companion.call("Prepare", UID)[UID].error
+        assert "can't be read: " in companion.call("Prepare", UID, timeout=3)[UID].error
         assert companion.call("Unprepare", UID)[UID].error == ""
         with apiserver(port=port) as server:
             fill(server)
