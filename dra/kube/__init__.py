@@ -1,6 +1,9 @@
 """The API server: claims are read from it, slices are published to it. Nothing else imports the Kubernetes client.
 
-kubeconfig, credentials   how it is reached, in a pod or with a kubeconfig; files are read again when they change
+credentials, kubeconfig   how it is reached, in a pod or with a kubeconfig. Files with tokens and certificates are read
+                          again when they change; the kubeconfig itself, and what stands in it, is read once
+program                   tokens by a program that a kubeconfig names
+bounded                   time limits for what has none
 connection, client        HTTP, with one time limit for all of a request
 answers                   statuses and objects: errors with the server's words, paths of what is missing
 claims, slices            the two uses
@@ -17,6 +20,7 @@ from dra.kube.client import Client
 from dra.kube.credentials import Credentials, CredentialsError, service_account
 from dra.kube.kubeconfig import from_kubeconfig
 from dra.kube.slices import NodeSlices
+from dra.slices.pace import Clock
 
 __all__ = ["ApiServer", "CredentialsError"]
 
@@ -27,12 +31,14 @@ class ApiServer(ClaimReader):
     `kubeconfig`: a file, or None for the service account of the pod. Raises CredentialsError.
     """
 
-    def __init__(self, kubeconfig: Path | None, user_agent: str) -> None:
-        super().__init__(Client(_credentials(kubeconfig), user_agent))
+    def __init__(self, kubeconfig: Path | None, user_agent: str, clock: Clock | None = None) -> None:
+        credentials = _credentials(kubeconfig)
+        super().__init__(Client(credentials, user_agent), clock)
+        self._slices = Client(credentials, user_agent)  # which `close` leaves alone
 
     def slices(self, node_name: str) -> NodeSlices:
         """This driver's slices on one node: a SliceApi."""
-        return NodeSlices(self.client, node_name)
+        return NodeSlices(self._slices, node_name)
 
 
 def _credentials(kubeconfig: Path | None) -> Credentials:

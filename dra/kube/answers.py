@@ -23,7 +23,6 @@ _ERRORS: dict[int, type[ApiError]] = {
 
 # What it means or what to do, where the one who asked does not know better.
 _HINTS: dict[int, str] = {
-    401: "the credentials are not accepted",
     409: "it was changed meanwhile, or the name is taken",
     410: "that is too old; list again",
     422: "the API server's validation refuses it",
@@ -56,7 +55,7 @@ def error_of(
 ) -> ApiError:
     """The error that a status is. How long to wait is in the header, or in the Status object."""
     kind = _ERRORS.get(status, ApiError)
-    return kind(refusal(what, status, body, hints or {}), _seconds(retry_after, body))
+    return kind(refusal(what, status, body, hints or {}), seconds_to_wait(retry_after, body))
 
 
 def object_of(value: object, where: str) -> Manifest:
@@ -101,7 +100,8 @@ def _words(body: bytes) -> str:
     return printable(" ".join(words.split()), 500)
 
 
-def _seconds(retry_after: str | None, body: bytes) -> float | None:
+def seconds_to_wait(retry_after: str | None, body: bytes) -> float | None:
+    """What the server asks for, in the header Retry-After or in its Status object; None where it does not."""
     if retry_after is not None and re.fullmatch(r"[0-9]{1,9}", retry_after.strip()):
         return float(min(int(retry_after), _LONGEST_WAIT))
     details = _status(body).get("details")

@@ -1,12 +1,14 @@
 """HTTP requests to one API server, over connections that are kept, and the answers to them.
 
 On the standard library's client, without the layers that others put on it: a claim is read with less than half the
-work, and imports take a third of the memory. Nothing is repeated, but a read whose kept connection was closed.
+work, and imports take a third of the memory. Nothing is repeated, but a GET whose kept connection the server had ended.
 """
 
 from __future__ import annotations
 
+import errno
 import http.client
+import socket
 import ssl
 import threading
 import time
@@ -26,9 +28,20 @@ _KEEP_SECONDS = 60.0
 _KEEP = 32
 _CHUNK = 1 << 16
 
+# What passes by itself, as an API server that is started again, or a network that is not up yet.
+_PASSING = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, http.client.IncompleteRead)
+_PASSING_NUMBERS = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, socket.EAI_AGAIN}
+
 
 class TransportError(Exception):
-    """No answer, or no whole one; the message is the reason in one line."""
+    """No answer, or no whole one; the message is the reason in one line.
+
+    `passing`: nobody took the request, or its connection broke: worth another attempt. Not so what took all its time.
+    """
+
+    def __init__(self, message: str, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing
 
 
 class _ClosedEarlyError(TransportError):
@@ -51,6 +64,8 @@ class Client:
         parts = urlsplit(credentials.server)
         self.server = credentials.server
         self._authorization = credentials.authorization
+        # By status: what to do about it, where these credentials are the reason.
+        self.hints = {401: f"{credentials.origin} is not accepted"}
         self._proxy = urlsplit(credentials.proxy) if credentials.proxy else None
         self._path = parts.path
         self._host = parts.hostname or ""
@@ -63,16 +78,19 @@ class Client:
         }
         self._lock = threading.Lock()
         self._kept: deque[tuple[float, Connection]] = deque()  # the one used last at the end
+        self._used: set[Connection] = set()
+        self._closed = False
         weakref.finalize(self, _close_all, self._kept)
 
     def request(self, method: str, path: str, seconds: float, body: bytes | None = None) -> Answer:
-        """The whole answer, whatever its status, within `seconds`."""
+        """The whole answer, whatever its status, within `seconds`, for names and tokens to be looked up included."""
         ends = time.monotonic() + seconds
+        kept = self._take()
         try:
-            return self._exchange(self._take() or Connection(), method, path, ends, body)
+            return self._exchange(kept or Connection(), method, path, ends, body)
         except _ClosedEarlyError:
             # The server may have ended it in the moment of its use. What changes something is not sent twice.
-            if method != "GET":
+            if not kept or method != "GET":
                 raise
             return self._exchange(Connection(), method, path, ends, body)
 
@@ -82,13 +100,24 @@ class Client:
         connection.ends = time.monotonic() + seconds
         return self._sent(connection, "GET", path, None)
 
+    def close(self) -> None:
+        """Ends the requests under way, at once, and refuses those that come; what `open` gave has a `shut` of its own.
+        For any thread; never blocks."""
+        with self._lock:
+            self._closed = True
+            used = tuple(self._used)
+        for connection in used:
+            connection.shut()
+
     def _take(self) -> Connection | None:
+        """A connection that was kept, and made with the certificates that are there now."""
+        context = self._tls.context() if self._tls else None
         while True:
             with self._lock:
                 if not self._kept:
                     return None
                 _, connection = self._kept.pop()
-            if not connection.stale():
+            if connection.context is context and not connection.stale():
                 return connection
             connection.close()
 
@@ -106,11 +135,16 @@ class Client:
         connection.ends = ends
         whole = False
         try:
+            with self._lock:
+                if self._closed:
+                    raise TransportError("no more requests are made: the end has come")
+                self._used.add(connection)
             response = self._sent(connection, method, path, body)
             content = read_whole(response)
-            # A client certificate is told once for each connection: perhaps the file has a newer one.
-            whole = not response.will_close and response.status != 401
+            whole = not response.will_close
         finally:
+            with self._lock:
+                self._used.discard(connection)
             if whole:
                 self._keep(connection)
             else:
@@ -121,7 +155,7 @@ class Client:
         """The beginning of the answer."""
         try:
             headers = self._headers
-            if authorization := self._authorization():
+            if authorization := self._authorization(connection.ends):
                 headers = {**headers, "Authorization": authorization}
             if body is not None:
                 headers = {**headers, "Content-Type": "application/json"}
@@ -131,9 +165,9 @@ class Client:
                 connection.http.request(method, self._path + path, body, headers)
                 return connection.http.getresponse()
             except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # RemoteDisconnected too
-                raise _ClosedEarlyError(reason(error)) from error
+                raise _ClosedEarlyError(reason(error), passing=True) from error
         except (OSError, http.client.HTTPException, ValueError, CredentialsError) as error:
-            raise TransportError(reason(error)) from error
+            raise _failure(error) from error
 
     def _connect(self, connection: Connection) -> None:
         if self._proxy:
@@ -150,16 +184,22 @@ def read_whole(response: http.client.HTTPResponse) -> bytes:
     parts: list[bytes] = []
     size = 0
     try:
-        while part := response.read(_CHUNK):
+        while part := response.read1(_CHUNK):  # which gives no more, whatever length a chunk claims to have
             parts.append(part)
             size += len(part)
             if size > RESPONSE_LIMIT:
                 raise TransportError(f"the answer is larger than {RESPONSE_LIMIT} bytes")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise TransportError(reason(error)) from error
+        raise _failure(error) from error
     if response.length:
-        raise TransportError("the answer ended too early")
+        raise TransportError("the answer ended too early", passing=True)
+    response.close()  # else the connection takes no further request
     return b"".join(parts)
+
+
+def _failure(error: BaseException) -> TransportError:
+    passing = isinstance(error, _PASSING) or getattr(error, "errno", None) in _PASSING_NUMBERS
+    return TransportError(reason(error), passing)
 
 
 def reason(error: BaseException) -> str:

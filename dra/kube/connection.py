@@ -1,4 +1,4 @@
-"""One HTTP connection whose every wait ends when the request must: connecting, TLS, sending, each read.
+"""One HTTP connection whose every wait ends when the request must: name, connecting, TLS, sending, each read.
 
 Below it is the standard library's client, whose own time limit would start anew with each byte that comes.
 """
@@ -13,26 +13,35 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
+from dra.kube.bounded import Bounded
 from dra.kube.credentials import proxy_authorization
+
+# What socket.getaddrinfo gives.
+_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 
 # A peer that is gone without a word is noticed within a minute: 30 s at rest, then 3 probes.
 _OPTIONS = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3, socket.TCP_NODELAY: 1}
+_ENDED = "the connection was ended"
 
 
 class Connection:
-    """`ends` (time.monotonic): when what it does is given up, by TimeoutError. `http`: the client on it.
+    """`ends` (time.monotonic): when what it does is given up, by TimeoutError. `http`: the client on it. `context`: of
+    its TLS, None without.
 
     `shut` may be called by another thread; all else belongs to the one that uses it. Methods raise OSError.
     """
 
     def __init__(self) -> None:
         self.ends = 0.0
+        self.context: ssl.SSLContext | None = None
         self.http = http.client.HTTPConnection("")  # told the host with each request
         self.http.auto_open = 0
         self._socket: socket.socket | None = None
+        self._resolving = Bounded[Sequence[_Address]]()
         self._lock = threading.Lock()
         self._shut = False
 
@@ -41,28 +50,43 @@ class Connection:
         return self.http.sock is not None
 
     def connect(self, host: str, port: int) -> None:
-        """To the first address of `host` that takes it. The system's resolver has a time limit of its own."""
-        problem: OSError | None = None
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            made = socket.socket(family, kind, protocol)
-            self._take(made)
+        """To the first address of `host` that takes it; none of them may use up the time of those after it."""
+        problem = OSError(f"{host} has no address")
+        found = self._addresses(host, port)
+        for at, address in enumerate(found):
             try:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                for option, value in _OPTIONS.items():
-                    made.setsockopt(socket.IPPROTO_TCP, option, value)
-                self._timed().connect(address)
-            except OSError as error:
-                problem = problem or error
+                self._connect(address, self._left() / (len(found) - at))
+            except OSError as error:  # of the kernel too, which may know no addresses of version 6
+                problem = error
                 continue
             self.http.sock = _Timed(self)
             return
-        raise problem or OSError(f"{host} has no address")
+        raise problem
+
+    def _addresses(self, host: str, port: int) -> Sequence[_Address]:
+        def look_up(flags: int = 0) -> Sequence[_Address]:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+
+        with contextlib.suppress(socket.gaierror):
+            return look_up(socket.AI_NUMERICHOST)  # nobody is asked for what is an address already
+        return self._resolving.call(look_up, self._left())
+
+    def _connect(self, found: _Address, seconds: float) -> None:
+        family, kind, protocol, _, address = found
+        made = socket.socket(family, kind, protocol)
+        self._take(made)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _OPTIONS.items():
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+        made.settimeout(seconds)
+        made.connect(address)
 
     def secure(self, context: ssl.SSLContext, server_name: str) -> None:
         """TLS over what is connected."""
         secured = context.wrap_socket(self._timed(), server_hostname=server_name, do_handshake_on_connect=False)
         self._take(secured)  # the descriptor is its own now
         secured.do_handshake()
+        self.context = context
 
     def tunnel(self, host: str, port: int, proxy: SplitResult) -> None:
         """CONNECT, to a proxy: after it, the server is spoken to."""
@@ -87,6 +111,7 @@ class Connection:
 
     def shut(self) -> None:
         """Ends all that waits for it, at once, and what comes after. Never blocks or raises."""
+        self._resolving.cut_off(OSError(_ENDED))
         with self._lock:
             self._shut = True
             if self._socket is not None:
@@ -113,17 +138,22 @@ class Connection:
                 self._socket.close()
             self._socket = made
             if self._shut:
-                raise OSError("the connection was ended")
+                raise OSError(_ENDED)
 
     def _timed(self) -> socket.socket:
         """The socket, with the time that is left."""
-        left = self.ends - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
+        left = self._left()
         if self._socket is None:
             raise OSError("the connection is closed")
         self._socket.settimeout(left)
         return self._socket
+
+    def _left(self) -> float:
+        """Seconds, more than none."""
+        left = self.ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
 
 
 class _Timed:

@@ -7,7 +7,6 @@ In a pod that is what the kubelet mounts for the service account. Tokens and cer
 from __future__ import annotations
 
 import base64
-import contextlib
 import ipaddress
 import os
 import ssl
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from loguru import logger
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -24,8 +25,9 @@ class CredentialsError(Exception):
     """No way to the API server; the message says what was looked for and what to do."""
 
 
-# What stands in the header Authorization, asked for each request. Raises CredentialsError.
-Authorization = Callable[[], str | None]
+# What stands in the header Authorization, asked for each request, which ends at a time.monotonic moment. Raises
+# CredentialsError, and TimeoutError.
+Authorization = Callable[[float], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,14 @@ class TlsFacts:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`server`: the URL without a slash at its end. `tls`: None for http. `proxy`: URL of an HTTP proxy, or None."""
+    """`server`: the URL without a slash at its end. `tls`: None for http. `proxy`: URL of an HTTP proxy, or None.
+    `origin`: what to look at when the server does not accept them, for people."""
 
     server: str
     tls: Tls | None
     authorization: Authorization
-    proxy: str | None = None
+    proxy: str | None
+    origin: str
 
 
 def service_account(environment: Mapping[str, str] | None = None, directory: Path | None = None) -> Credentials:
@@ -76,9 +80,8 @@ def service_account(environment: Mapping[str, str] | None = None, directory: Pat
         raise CredentialsError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
     server = checked_url(f"https://{f'[{host}]' if ':' in host else host}:{port}", "KUBERNETES_SERVICE_HOST and _PORT")
     token = TokenFile(directory / "token")
-    token()
     tls = Tls(TlsFacts(authority=Pem(directory / "ca.crt")))
-    return Credentials(server, tls, token, proxy_of_environment(server, environment))
+    return Credentials(server, tls, token, proxy_of_environment(server, environment), token.origin)
 
 
 def checked_url(url: str, where: str) -> str:
@@ -108,23 +111,50 @@ def _checked(url: str, where: str) -> str:
     return url.rstrip("/")
 
 
+class _Trouble:
+    """What is wrong with files that can't be read again: told when it begins, changes and ends."""
+
+    def __init__(self) -> None:
+        self._told = ""
+
+    def tell(self, problem: str) -> None:
+        """ "" when all is well. Of several threads at once each may tell it."""
+        if problem == self._told:
+            return
+        before, self._told = self._told, problem
+        if problem:
+            logger.warning("{}; what was read before stays in use", problem)
+        else:
+            logger.info("no more: {}", before)
+
+
 class TokenFile:
-    """A bearer token that a file holds. The last one stays in use where the file can't be read for a while."""
+    """An Authorization: the bearer token that a file holds. The last one stays in use where the file can't be read for
+    a while. Raises CredentialsError where there is none to begin with."""
 
     def __init__(self, path: Path) -> None:
+        self.origin = f"the token in {path}"
         self._path = path
-        self._signature: tuple[int, ...] = ()
-        self._value = ""
-
-    def __call__(self) -> str:
+        self._trouble = _Trouble()
         try:
-            signature = _signature(self._path)
-            if signature != self._signature:
-                self._value, self._signature = bearer(self._path.read_text("ascii"), str(self._path)), signature
+            self._value, self._signature = self._read(())
         except (OSError, ValueError, CredentialsError) as error:
-            if not self._value:
-                raise CredentialsError(f"the token can't be read: {error}") from error
+            raise CredentialsError(f"the token can't be read: {error}") from error
+
+    def __call__(self, _ends: float) -> str:
+        try:
+            self._value, self._signature = self._read(self._signature)
+        except (OSError, ValueError, CredentialsError) as error:
+            self._trouble.tell(f"the token can't be read: {error}")
+        else:
+            self._trouble.tell("")
         return self._value
+
+    def _read(self, known: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+        signature = _signature(self._path)
+        if signature == known:
+            return self._value, known
+        return bearer(self._path.read_text("ascii"), str(self._path)), signature
 
 
 def bearer(token: str, where: str) -> str:
@@ -139,7 +169,7 @@ def basic(name: str, password: str) -> str:
 
 
 class Tls:
-    """The context for the next connection: the last one as long as its files are the same, or can't be used.
+    """The context for connections: the same one as long as its files are the same, or can't be used.
 
     Raises CredentialsError where there is none to begin with.
     """
@@ -148,19 +178,26 @@ class Tls:
         self.server_name = facts.server_name
         self._facts = facts
         self._lock = threading.Lock()
+        self._trouble = _Trouble()
         try:
             self._signatures = self._look()
         except OSError as error:
-            raise CredentialsError(f"{error.filename} can't be read: {error.strerror}") from error
+            raise CredentialsError(_unreadable(error)) from error
         self._context = _context_of(facts)
 
     def context(self) -> ssl.SSLContext:
         with self._lock:
-            # Files are replaced one after the other, so that for a moment they may not fit.
-            with contextlib.suppress(OSError, CredentialsError):
+            try:
                 signatures = self._look()
                 if signatures != self._signatures:
-                    self._context, self._signatures = _context_of(self._facts), signatures
+                    self._signatures = signatures  # what can't be used is tried once
+                    self._context = _context_of(self._facts)
+                    self._trouble.tell("")
+            except OSError as error:
+                self._signatures = ()
+                self._trouble.tell(_unreadable(error))
+            except CredentialsError as error:  # also while files that belong together are replaced one by one
+                self._trouble.tell(str(error))
             return self._context
 
     def _look(self) -> tuple[tuple[int, ...], ...]:
@@ -248,6 +285,10 @@ def _bypassed(server: SplitResult, no_proxy: str) -> bool:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Another one when the file is replaced, also by the link that the kubelet swaps."""
+    """Another one when the file is replaced, also by the link that the kubelet swaps, or may be read by others."""
     found = path.stat()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size
+
+
+def _unreadable(error: OSError) -> str:
+    return f"{error.filename} can't be read: {error.strerror}"

@@ -103,6 +103,7 @@ class NodeSlices:
         except TransportError as error:
             raise ApiError(f"{what} failed: {error}") from error
         if not 200 <= answer.status < 300:
+            hints = {**self._client.hints, **hints}
             raise error_of(what, answer.status, answer.body, answer.retry_after, hints)
         with _named(what):
             return mapping(parsed(answer.body), "JSON")
@@ -180,7 +181,8 @@ class SliceWatch(Iterator[WatchEvent]):
             if self._closed:
                 return None
             raise ApiError(f"{self._what} failed: {error}") from error
-        raise error_of(self._what, response.status, body, response.headers.get("retry-after"), _hints("watch"))
+        hints = {**self._client.hints, **_hints("watch")}
+        raise error_of(self._what, response.status, body, response.headers.get("retry-after"), hints)
 
     def _more(self, response: http.client.HTTPResponse) -> bytes:
         """What has come; nothing at the end, whatever it is that ended it."""

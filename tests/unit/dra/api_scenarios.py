@@ -233,9 +233,10 @@ def who_is_nobody_is_told_so(ground: Ground) -> None:
     path = ground.directory / "of-nobody"
     path.write_text(yaml.safe_dump(config))
     source = ApiServer(path, "dra-cpu/test")
-    with pytest.raises(ApiError, match=r"^GET http.*/resourceslices answered 401 \(the credentials are not accepted\)"):
+    told = rf"answered 401 \(users\[\S+\]\.user of {path} is not accepted\)"
+    with pytest.raises(ApiError, match=f"^GET http.*/resourceslices {told}"):
         source.slices(ground.node).list()
-    with pytest.raises(ClaimError, match=r"answered 401 \(the credentials are not accepted\)"):
+    with pytest.raises(ClaimError, match=told):
         source.reader(time.monotonic() + 30)(ClaimRef("", "default", "one"))
 
 

@@ -12,6 +12,7 @@ import pytest
 from loguru import logger
 
 from dra.kube.slices import NodeSlices
+from hack.kube.certificates import Authority, Wanted
 from tests.unit.dra.api_scenarios import Ground
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
 from tests.unit.dra.command import DraCpu
@@ -51,6 +52,20 @@ def cluster(companion: Companion) -> Iterator[list[str]]:
     with apiserver() as server:
         server.put(manifest(result("cpudevnuma002")))
         yield [*arguments(companion, server)]
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Certificates of API servers and of a client."""
+    made = Authority(tmp_path_factory.mktemp("certificates") / "pki")
+    made.issue(
+        [
+            Wanted("server", "apiserver", server=("IP:127.0.0.1",)),
+            Wanted("named", "apiserver", server=("DNS:kubernetes.default.svc",)),
+            Wanted("client", "driver", group="drivers"),
+        ]
+    )
+    return made
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ssl
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from dra.kube import ApiServer
 from hack.kube.certificates import Authority
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
 from tests.unit.dra.manifests import UID, manifest
+from tests.unit.dra.virtual_time import VirtualTime
 
 REF = ClaimRef(UID, "default", "one")
 
@@ -50,11 +50,12 @@ def config(
 def source(directory: Path, content: dict[str, Any]) -> ApiServer:
     path = directory / "kubeconfig"
     path.write_text(yaml.safe_dump(content))
-    return ApiServer(path, "dra-cpu/test")
+    return ApiServer(path, "dra-cpu/test", VirtualTime())
 
 
 def read(api: ApiServer) -> object:
-    return api.reader(time.monotonic() + 30)(REF)
+    """Within a second, which is time for a second attempt."""
+    return api.reader(api._clock.now() + 1)(REF)
 
 
 def authorization(server: FakeApiServer) -> str | None:

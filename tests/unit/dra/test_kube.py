@@ -11,22 +11,18 @@ from pathlib import Path
 import pytest
 
 from dra.claims import ClaimError, ClaimRef, parse_claim
-from dra.kube import ApiServer, CredentialsError, claims
-from tests.unit.dra.apiserver import FakeApiServer, apiserver
+from dra.kube import ApiServer, CredentialsError, claims, client
+from tests.unit.dra.apiserver import FakeApiServer
 from tests.unit.dra.manifests import UID, manifest
+from tests.unit.dra.virtual_time import VirtualTime
 
 REF = ClaimRef(UID, "default", "one")
 
 
-@pytest.fixture
-def server() -> Iterator[FakeApiServer]:
-    with apiserver() as fake:
-        yield fake
-
-
 def read(server: FakeApiServer, directory: Path, ref: ClaimRef = REF, seconds: float = 30) -> object:
-    source = ApiServer(server.kubeconfig(directory), "dra-cpu/test")
-    return source.reader(time.monotonic() + seconds)(ref)
+    """In a time that passes between attempts only."""
+    source = ApiServer(server.kubeconfig(directory), "dra-cpu/test", VirtualTime())
+    return source.reader(seconds)(ref)
 
 
 def refusal(server: FakeApiServer, directory: Path, seconds: float = 30) -> str:
@@ -55,9 +51,11 @@ def test_connections_are_kept(server: FakeApiServer, tmp_path: Path) -> None:
 
 def test_a_kept_connection_that_the_server_closed_is_made_anew(server: FakeApiServer, tmp_path: Path) -> None:
     server.put(manifest())
+    read_one = ApiServer(server.kubeconfig(tmp_path), "dra-cpu/test").reader(time.monotonic() + 30)
+    assert read_one(REF) == manifest()
     server.drop_next = True
-    assert read(server, tmp_path) == manifest()
-    assert len(server.seen) == 2
+    assert read_one(REF) == manifest()
+    assert len(server.seen) == 3
 
 
 @pytest.mark.fault("K5")
@@ -75,7 +73,7 @@ def test_a_claim_that_is_gone_is_a_claim_error(server: FakeApiServer, tmp_path: 
             (403, b'{"message": "nobody\\nmay"}'),
             "answered 403 (the service account needs the verb get on resourceclaims): nobody may",
         ),
-        ((401, b"who"), "answered 401 (the credentials are not accepted): who"),
+        ((401, b"who"), "/kubeconfig is not accepted): who"),
         ((500, b"\xff\x00"), "answered 500: \ufffd?"),
         ((301, b"[]"), "answered 301 (redirects are not followed): []"),
         ((200, b"{"), "answered what is no JSON: b'{'"),
@@ -156,6 +154,15 @@ def test_a_server_that_drips_its_answer_is_given_up(
     with dripping(start) as port:
         server.url = f"{scheme}://127.0.0.1:{port}"
         assert refusal(server, tmp_path).endswith("/resourceclaims/one can't be read: the answer timed out")
+
+
+def test_a_chunk_of_a_length_that_is_none_is_no_way_round_the_limit(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "RESPONSE_LIMIT", 20)
+    with dripping(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-1\r\n") as port:
+        server.url = f"http://127.0.0.1:{port}"
+        assert refusal(server, tmp_path).endswith("can't be read: the answer is larger than 20 bytes")
 
 
 @pytest.mark.fault("K4")

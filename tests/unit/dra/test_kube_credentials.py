@@ -1,33 +1,23 @@
 """Promises of credentials: a pod's service account and a kubeconfig are used as client-go does, and stay current."""
 
 import base64
+import json
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loguru import logger
 
 from dra.claims import ClaimError
-from dra.kube import ApiServer, CredentialsError, credentials
+from dra.kube import CredentialsError, kubeconfig
 from hack.kube.certificates import Authority, Wanted
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
 from tests.unit.dra.kubeconfigs import authorization, config, data, read, serving, source
 from tests.unit.dra.manifests import manifest
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    made = Authority(tmp_path_factory.mktemp("certificates") / "pki")
-    made.issue(
-        [
-            Wanted("server", "apiserver", server=("IP:127.0.0.1",)),
-            Wanted("named", "apiserver", server=("DNS:kubernetes.default.svc",)),
-            Wanted("client", "driver", group="drivers"),
-        ]
-    )
-    return made
 
 
 @pytest.fixture
@@ -92,6 +82,64 @@ def test_certificates_in_files_are_found_beside_the_kubeconfig_and_read_again(
         assert read(api) == manifest(), "what can't be used is no reason to forget what could"
 
 
+def test_a_new_client_certificate_is_used_at_once(tmp_path: Path, authority: Authority) -> None:
+    """The server is told of it when a connection is made: one that is kept has the old one, which may have ended."""
+    put(authority, "client", tmp_path, "client")
+    put(authority, "ca", tmp_path, "ca")
+    user = {"client-certificate": "client.crt", "client-key": "client.key"}
+    with serving(authority, clients=True) as server:
+        api = source(tmp_path, config(server.url, user, {"certificate-authority": "ca.crt"}))
+        for _ in range(3):
+            assert read(api) == manifest()
+        assert server.connections == 1
+        put(authority, "client", tmp_path, "client")
+        for _ in range(3):
+            assert read(api) == manifest()
+        assert server.connections == 2
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    """Warnings, and that they are over."""
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    yield lines
+    logger.remove(sink)
+
+
+def test_a_token_that_can_not_be_read_again_is_told_once(tmp_path: Path, server: FakeApiServer, log: list[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    api = source(tmp_path, config(server.url, {"tokenFile": "token"}))
+    for content in ("first", None, "", "second"):
+        token.unlink() if content is None else token.write_text(content)
+        for _ in range(3):
+            assert read(api) == manifest()
+    gone = f"the token can't be read: [Errno 2] No such file or directory: '{token}'"
+    empty = f"the token can't be read: {token}: holds no token"
+    assert log == [*(f"{told}; what was read before stays in use" for told in (gone, empty)), f"no more: {empty}"]
+
+
+def test_certificates_that_can_not_be_used_are_told_once(
+    tmp_path: Path, authority: Authority, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(authority, "client", tmp_path, "client")
+    user = {"client-certificate": "client.crt", "client-key": "client.key"}
+    with serving(authority, clients=True) as server:
+        api = source(tmp_path, config(server.url, user, {"insecure-skip-tls-verify": True}))
+        for content in (None, "half of it"):
+            path = tmp_path / "client.crt"
+            path.unlink() if content is None else path.write_text(content)
+            for _ in range(3):
+                assert read(api) == manifest()
+        put(authority, "client", tmp_path, "client")
+        assert read(api) == manifest()
+    gone, half, over = log
+    assert gone == f"{path} can't be read: No such file or directory; what was read before stays in use"
+    assert half.startswith(f"the client certificate and key ({path}, {tmp_path}/client.key) can't be used: ")
+    assert over.startswith(f"no more: the client certificate and key ({path}")
+
+
 def test_a_server_that_nobody_vouches_for_is_not_spoken_to(
     tmp_path: Path, authority: Authority, stranger: Authority
 ) -> None:
@@ -146,32 +194,45 @@ def test_who_asks_is_told_as_the_kubeconfig_says(
     assert authorization(server) == said
 
 
-def program(directory: Path, *lines: str) -> dict[str, Any]:
-    """A user whom a program speaks for."""
-    path = directory / "program"
-    path.write_text("\n".join(("#!/bin/sh", *lines)))
-    path.chmod(0o755)
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+def jwt(claims: dict[str, Any]) -> str:
+    return ".".join(
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({}, claims, {})
+    )
 
 
-def test_a_program_can_give_the_token(tmp_path: Path, server: FakeApiServer) -> None:
-    answer = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}'
-    api = source(tmp_path, config(server.url, program(tmp_path, f"echo '{answer}'")))
-    assert read(api) == manifest()
-    assert authorization(server) == "Bearer made"
+def provider(token: str) -> dict[str, Any]:
+    return {"auth-provider": {"name": "oidc", "config": {"id-token": token}}}
 
 
-def test_a_program_that_gives_no_token_is_named_as_the_problem(tmp_path: Path, server: FakeApiServer) -> None:
-    text = problem(tmp_path, config(server.url, program(tmp_path, "exit 3")))
-    assert "the program or plugin that it names for its user gave no token; try it with kubectl" in text
+def test_an_auth_provider_can_give_the_token(tmp_path: Path, server: FakeApiServer) -> None:
+    token = jwt({"exp": 2**32, "name": "somebody"})
+    assert read(source(tmp_path, config(server.url, provider(token)))) == manifest()
+    assert authorization(server) == f"Bearer {token}"
 
 
-def test_only_programs_and_plugins_need_the_kubernetes_client(
+def test_an_auth_provider_that_gives_no_token_is_named_as_the_problem(tmp_path: Path, server: FakeApiServer) -> None:
+    text = problem(tmp_path, config(server.url, provider("x")))
+    assert "the auth-provider that it names for its user gave no token; try it with kubectl" in text
+
+
+def test_an_auth_provider_that_hangs_is_given_up(
+    tmp_path: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = threading.Event()
+    monkeypatch.setattr(kubeconfig, "_LOAD_LIMIT", 0.1)
+    monkeypatch.setattr("kubernetes.config.load_kube_config", lambda *_, **__: end.wait(30))
+    try:
+        assert "the auth-provider has not answered within" in problem(tmp_path, config(server.url, provider("x")))
+    finally:
+        end.set()
+
+
+def test_only_auth_providers_need_the_kubernetes_client(
     tmp_path: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)  # importing it is a ModuleNotFoundError
     assert read(source(tmp_path, config(server.url, {"token": "abc"}))) == manifest()
-    text = problem(tmp_path, config(server.url, program(tmp_path, "exit 3")))
+    text = problem(tmp_path, config(server.url, provider("x")))
     assert "Python's package kubernetes is not there: " in text
     assert "(pip install kubernetes)" in text
 
@@ -255,84 +316,3 @@ def test_encrypted_keys_are_refused_without_asking(tmp_path: Path) -> None:
     user = {"client-certificate-data": base64.b64encode(key.encode()).decode()}
     user["client-key-data"] = user["client-certificate-data"]
     assert "the client certificate and key can't be used: " in problem(tmp_path, config("https://127.0.0.1:1", user))
-
-
-def mounted(directory: Path, token: str, ca: bytes) -> None:
-    """A service account as the kubelet mounts it, or renews it: by one link that is swapped."""
-    versions = len(list(directory.glob("..20*")))
-    new = directory / f"..20{versions}"
-    new.mkdir(parents=True)
-    (new / "token").write_text(token)
-    (new / "ca.crt").write_bytes(ca)
-    (directory / "..new").symlink_to(new.name)
-    (directory / "..new").rename(directory / "..data")
-    for name in ("token", "ca.crt"):
-        if not (directory / name).is_symlink():
-            (directory / name).symlink_to(f"..data/{name}")
-
-
-@pytest.fixture
-def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this process, as in a pod, finds its service account."""
-    directory = tmp_path / "serviceaccount"
-    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", directory)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    for name in ("HTTPS_PROXY", "https_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    return directory
-
-
-def test_in_a_pod_its_service_account_is_used_and_followed(
-    pod: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ca = authority.certificate("ca").read_bytes()
-    mounted(pod, "first", ca)
-    with serving(authority) as server:
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
-        server.tokens = {"first"}
-        api = ApiServer(None, "dra-cpu/test")
-        assert read(api) == manifest()
-        server.tokens = {"second"}
-        with pytest.raises(ClaimError, match=r"answered 401 \(the credentials are not accepted\)"):
-            read(api)
-        mounted(pod, "second\n", ca)
-        assert read(api) == manifest()
-        assert read(api) == manifest()
-        assert server.connections == 2, "a new token needs no new connection; after a refusal there is one"
-
-
-def test_in_a_pod_with_addresses_of_version_6(pod: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    mounted(pod, "x", authority.certificate("ca").read_bytes())
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    assert ApiServer(None, "dra-cpu/test").client.server == "https://[fd00::1]:443"
-
-
-@pytest.mark.parametrize(
-    ("host", "token", "ca", "words"),
-    [
-        ("", "x", None, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
-        ("127.0.0.1", "", None, "/token: holds no token"),
-        ("127.0.0.1", "\u00e4", None, "the token can't be read: "),
-        ("127.0.0.1", "x", b"", "/ca.crt) can't be used: "),
-        ("127.0.0.1", "x", b"\xff", "/ca.crt) can't be used: "),
-        ("a b", "x", None, "'https://a b:443' is no URL"),
-    ],
-)
-def test_what_a_pod_lacks_is_named_with_the_way_out(
-    pod: Path,
-    authority: Authority,
-    monkeypatch: pytest.MonkeyPatch,
-    host: str,
-    token: str,
-    ca: bytes | None,
-    words: str,
-) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-    mounted(pod, token, authority.certificate("ca").read_bytes() if ca is None else ca)
-    with pytest.raises(CredentialsError) as caught:
-        ApiServer(None, "dra-cpu/test")
-    assert words in str(caught.value)
-    assert "--kubeconfig" in str(caught.value)
-    assert "--claims-dir" in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra.claims import ClaimError, ClaimRef
+from dra.claims import ClaimError
 from dra.kube import ApiServer
 from dra.slices.api import ApiError, SliceList
 from tests.unit.dra.apiserver import FakeApiServer, Fault, apiserver
-
-REF = ClaimRef("", "default", "one")
+from tests.unit.dra.kubeconfigs import read
+from tests.unit.dra.virtual_time import VirtualTime
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -78,7 +78,7 @@ def server() -> Iterator[FakeApiServer]:
 @pytest.fixture(scope="module")
 def source(server: FakeApiServer) -> ApiServer:
     with TemporaryDirectory() as directory:
-        return ApiServer(server.kubeconfig(Path(directory)), "dra-cpu/test")
+        return ApiServer(server.kubeconfig(Path(directory)), "dra-cpu/test", VirtualTime())
 
 
 def outcome(call: Any, *errors: type[Exception]) -> object:
@@ -96,7 +96,7 @@ def outcome(call: Any, *errors: type[Exception]) -> object:
 def test_bytes(server: FakeApiServer, source: ApiServer, raw: bytes) -> None:
     server.faults = [Fault(raw=raw, lasting=True)]
     api = source.slices("node-a")
-    outcome(lambda: source.reader(float("inf"))(REF), ClaimError)
+    outcome(lambda: read(source), ClaimError)
     outcome(api.list, ApiError)
     outcome(api.node, ApiError)
     outcome(lambda: api.create({}), ApiError)
@@ -115,7 +115,7 @@ def test_answers(server: FakeApiServer, source: ApiServer, status: int, answer: 
     outcome(api.node, ApiError)
     outcome(lambda: api.create({}), ApiError)
     outcome(lambda: api.update({"metadata": {"name": "a"}}), ApiError)
-    outcome(lambda: source.reader(float("inf"))(REF), ClaimError)
+    outcome(lambda: read(source), ClaimError)
 
 
 @settings(deadline=None, max_examples=100)

@@ -11,17 +11,10 @@ import pytest
 from dra.claims import ClaimError
 from dra.kube import CredentialsError
 from dra.kube.credentials import proxy_of_environment
-from hack.kube.certificates import Authority, Wanted
+from hack.kube.certificates import Authority
 from tests.unit.dra.apiserver import apiserver
 from tests.unit.dra.kubeconfigs import config, data, read, serving, source
 from tests.unit.dra.manifests import manifest
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    made = Authority(tmp_path_factory.mktemp("certificates") / "pki")
-    made.issue([Wanted("server", "apiserver", server=("IP:127.0.0.1",))])
-    return made
 
 
 @contextmanager

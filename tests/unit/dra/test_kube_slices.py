@@ -1,9 +1,8 @@
 """Promises of slices over HTTP: what the API server does comes through, what goes wrong is one error, in time."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,25 +26,9 @@ from tests.unit.dra.api_scenarios import (
     problem,
     who_is_nobody_is_told_so,
 )
-from tests.unit.dra.apiserver import FakeApiServer, Fault, apiserver
+from tests.unit.dra.apiserver import FakeApiServer, Fault
 
 PATH = "/resourceslices"
-
-
-@pytest.fixture
-def server() -> Iterator[FakeApiServer]:
-    with apiserver() as fake:
-        yield fake
-
-
-@pytest.fixture
-def ground(server: FakeApiServer, tmp_path: Path) -> Ground:
-    return Ground(server.kubeconfig(tmp_path), tmp_path)
-
-
-@pytest.fixture
-def api(ground: Ground) -> NodeSlices:
-    return ground.api
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, a_watch_can_not_start_too_long_ago], ids=lambda each: each.__name__)

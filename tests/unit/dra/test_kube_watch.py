@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,9 @@ from tests.unit.dra.api_scenarios import (
     Ground,
     problem,
 )
-from tests.unit.dra.apiserver import FakeApiServer, Fault, apiserver
+from tests.unit.dra.apiserver import FakeApiServer, Fault
 
 PATH = "/resourceslices"
-
-
-@pytest.fixture
-def server() -> Iterator[FakeApiServer]:
-    with apiserver() as fake:
-        yield fake
-
-
-@pytest.fixture
-def ground(server: FakeApiServer, tmp_path: Path) -> Ground:
-    return Ground(server.kubeconfig(tmp_path), tmp_path)
-
-
-@pytest.fixture
-def api(ground: Ground) -> NodeSlices:
-    return ground.api
 
 
 def test_a_watch_asks_for_bookmarks_and_a_time_of_its_own(
