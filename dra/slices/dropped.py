@@ -1,10 +1,13 @@
-"""Fields that the API server dropped: it does so in silence with those of features that are switched off. Pure."""
+"""What the API server does not take of slices, since a feature is switched off: fields that it drops in silence, and
+list attributes, which it refuses. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from dra.devices import Device
 from dra.slices.objects import Manifest
 
 # Fields of devices that this driver writes, and the feature gates that they take (dra-protocol.md §8).
@@ -23,6 +26,18 @@ def dropped(pairs: Iterable[tuple[Manifest, Manifest]]) -> list[str]:
     """
     lost = Counter(loss for asked, answered in pairs for loss in _losses(asked, answered))
     return [_told(field, gate, number) for (field, gate), number in lost.items()]
+
+
+def without_lists(devices: Sequence[Device]) -> tuple[tuple[Device, ...], list[str]]:
+    """The devices without list attributes (KEP-5491), and what they lose."""
+    lost: Counter[str] = Counter()
+    left = []
+    for device in devices:
+        lists = {name for name, value in device.attributes.items() if isinstance(value, tuple)}
+        lost.update(lists)
+        kept = {name: value for name, value in device.attributes.items() if name not in lists}
+        left.append(replace(device, attributes=kept) if lists else device)
+    return tuple(left), [_told(f"list attribute {name}", LIST_GATE, number) for name, number in sorted(lost.items())]
 
 
 def _losses(asked: Manifest, answered: Manifest) -> Iterator[tuple[str, str | None]]:

@@ -47,7 +47,7 @@ class Backoff:
 class Repairs:
     """Delays before what others did is undone: short while that is rare, growing while somebody does it each time.
 
-    Rare is what comes a minute, or two delays, after the last one.
+    Rare is what comes a minute after the last one was undone.
     """
 
     _RARE = 60.0
@@ -62,7 +62,7 @@ class Repairs:
         if now >= self._rare_from:
             self._backoff.reset()
         delay = self._backoff.next()
-        self._rare_from = now + delay + max(self._RARE, 2 * delay)
+        self._rare_from = now + delay + self._RARE
         return delay
 
     def reset(self) -> None:

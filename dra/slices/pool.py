@@ -21,7 +21,7 @@ from dra.slices.api import (
 )
 from dra.slices.content import content
 from dra.slices.diff import Owner, Plan, is_own, plan, removal
-from dra.slices.dropped import LIST_GATE, dropped, has_list
+from dra.slices.dropped import dropped, without_lists
 from dra.slices.limits import check
 from dra.slices.objects import Manifest, slices_of
 
@@ -48,10 +48,11 @@ class Pool:
         self._api = api
         self._node = node
         self.is_complete = False  # as far as is known: the server has what the last reconciliation wanted
-        self.losses: tuple[str, ...] = ()  # what the server dropped of it
+        self.losses: tuple[str, ...] = ()  # what the server did not take of it, for people
         self._checked: Wanted | None = None
         self._lacks_mapping = False
         self._mapping_refused = False
+        self._lists_refused = False
         self._told: set[str] = set()
         self._owner = Owner(node, "")
         self._desired: tuple[Manifest, ...] = ()
@@ -70,7 +71,7 @@ class Pool:
     def forget(self) -> None:
         """What the server and the node did not support is asked of them anew."""
         self._adopted.clear()
-        self._mapping_refused = False
+        self._mapping_refused = self._lists_refused = False
 
     def reconcile(self, wanted: Wanted) -> str:
         """Makes the server have what is wanted; the resourceVersion from which to watch.
@@ -82,7 +83,8 @@ class Pool:
         if node:
             self._owner = Owner(self._node, node.uid)
         mapping = self._mapping(wanted, node)
-        self._desired = slices_of(wanted.devices, self._node, mapping)
+        simpler, lists = without_lists(wanted.devices)
+        self._desired = slices_of(simpler if self._lists_refused else wanted.devices, self._node, mapping)
         found = self._api.list()
         self._known = {item["metadata"]["name"]: item for item in found.items if is_own(item, self._node)}
         self._written.clear()
@@ -94,7 +96,11 @@ class Pool:
                 raise
             self._mapping_refused = True
             return self.reconcile(wanted)
-        self._take_stock()
+        except InvalidError as error:
+            if self._lists_refused or not lists:
+                raise
+            return self._reconcile_without_lists(wanted, error)
+        self._take_stock(lists if self._lists_refused else [])
         if mapping:
             self._told.clear()
         self.is_complete = True
@@ -122,6 +128,17 @@ class Pool:
             *(metadata["name"], {EventKind.DELETED: "deleted", EventKind.ADDED: "made"}.get(event.kind, "changed")),
         )
         return True
+
+    def _reconcile_without_lists(self, wanted: Wanted, refusal: InvalidError) -> str:
+        """Where that helps: a server without them says of the attributes only that they have no value."""
+        self._lists_refused = True
+        try:
+            version = self.reconcile(wanted)
+        except InvalidError:
+            self._lists_refused = False  # they are not what is wrong
+            raise
+        logger.debug("without list attributes it was taken: {}", refusal)
+        return version
 
     def _check(self, wanted: Wanted) -> None:
         if wanted == self._checked:
@@ -168,12 +185,13 @@ class Pool:
         adopted = self._adopted.get(content(spec)) if self._adopted else None
         return {**desired, "spec": {**adopted[1]["spec"], "pool": spec["pool"]}} if adopted else desired
 
-    def _take_stock(self) -> None:
-        """What the server dropped of the slices that are there now; of earlier ones it is forgotten."""
+    def _take_stock(self, refused: list[str]) -> None:
+        """What the server dropped of the slices that are there now, or refused; of earlier ones it is forgotten."""
         if self._adopted:
             contents = {content(desired["spec"]) for desired in self._desired}
             self._adopted = {wanted: adopted for wanted, adopted in self._adopted.items() if wanted in contents}
-        self.losses = tuple(dropped(self._adopted.values()))
+        lost = [f"the API server dropped {loss}" for loss in dropped(self._adopted.values())]
+        self.losses = (*lost, *(f"the API server refused {loss}" for loss in refused))
 
     def _apply(self, todo: Plan) -> None:
         if not todo:
@@ -197,14 +215,7 @@ class Pool:
         )
 
     def _write(self, write: Callable[[Manifest], Manifest], asked: Manifest) -> None:
-        try:
-            answered = write(asked)
-        except InvalidError as error:
-            if not any(
-                has_list(value) for device in asked["spec"]["devices"] for value in device["attributes"].values()
-            ):
-                raise
-            raise InvalidError(f"exposePCIeRoots takes the feature gate {LIST_GATE}: {error}") from error
+        answered = write(asked)
         metadata, spec = answered["metadata"], answered.get("spec")
         if not isinstance(spec, Mapping):
             raise ApiError(f"the API server answered with ResourceSlice {metadata['name']} that has no spec")

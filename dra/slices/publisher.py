@@ -22,7 +22,8 @@ from dra.slices.pool import Pool, UnpublishableError, Wanted
 
 # Delays in seconds: the first, and the limit.
 _FAILED = (0.5, 60.0)
-_REPAIR = (1.0, 300.0)
+# With the jitter half a minute: so late has its way, at the most, who is left alone with the slices.
+_REPAIR = (1.0, 24.0)
 # Rounds follow one another no sooner, whatever is wanted how often.
 _SHORTEST_ROUND = 1.0
 # A watch that ends sooner than this was cut off, and not by the server's own time limit of minutes.
@@ -132,7 +133,7 @@ class Publisher:
         except Exception as error:  # a bug of ours too must not end the thread: the next round may be spared it
             return self._trouble("reconcile", "ResourceSlices are not published", error, self._failed)
         self._failed.reset()
-        self._tell("reconcile", "; ".join(f"the API server dropped {loss}" for loss in self._pool.losses))
+        self._tell("reconcile", "; ".join(self._pool.losses))
         with self._lock:  # who sees that it is published sees what is wrong with it, too
             self._published = wanted
         return self._follow(resource_version)

@@ -6,7 +6,8 @@ import pytest
 
 from dra.slices.api import ApiError, NodeInfo
 from dra.slices.objects import Manifest, slices_of
-from dra.slices.publisher import Publisher
+from dra.slices.pace import Repairs
+from dra.slices.publisher import _REPAIR, Publisher
 from tests.unit.dra.publisher_scene import HOUR, NODE, Scene, cpus, made
 
 
@@ -174,9 +175,36 @@ def test_who_fights_for_the_slices_is_met_with_patience(scene: Scene) -> None:
 
     scene.server._called = called  # type: ignore[method-assign]
     scene.run(HOUR)
-    assert scene.server.count(since=0)["list"] <= 25
-    assert scene.server.count(since=1800)["list"] <= 8
+    assert scene.server.count()["list"] <= 160
+    assert scene.server.count(since=1800)["list"] <= 75
     assert not scene.publisher.published
+
+
+@pytest.mark.fault("K9")
+@pytest.mark.parametrize("ends", [30.0, 100.0, 600.0, 3000.0])
+def test_who_is_left_alone_after_a_fight_has_its_way_in_half_a_minute(scene: Scene, ends: float) -> None:
+    """A rolling update to another configuration: both instances mend what the other one does, by the same rules."""
+    devices = cpus(5)
+    older = Repairs(*_REPAIR, scene.time)
+    due: list[float] = []
+
+    def undo() -> None:
+        if scene.time.now() <= ends:
+            scene.server.change(scene.first(), lambda it: it["spec"].update(devices=it["spec"]["devices"][:4]))
+        due.clear()
+
+    def called(verb: str, manifest: Manifest | None) -> None:
+        if verb == "update" and not due and scene.time.now() < ends:
+            due.append(scene.time.now() + older.next())
+            scene.time.at(due[0], undo)
+
+    scene.server.fault = called
+    scene.publisher.want(devices)
+    scene.time.at(10, undo)
+    scene.run(ends + 40, look=(ends + 30,))
+    assert scene.seen == {ends + 30: (True, None)}
+    assert scene.pools[0][2] == 5
+    assert scene.server.count()["list"] <= 20 + ends / 24
 
 
 def test_after_a_fight_the_next_harm_is_repaired_at_once(scene: Scene) -> None:

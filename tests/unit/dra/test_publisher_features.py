@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dra.devices import Device
-from dra.slices.api import NodeInfo
+from dra.devices import PCIE_ROOT, Device
+from dra.slices.api import InvalidError, NodeInfo
 from tests.unit.dra.publisher_scene import HOUR, Scene, cpus, grouped, made
 
 FEATURE = "DRANodeAllocatableResources"
@@ -101,12 +101,76 @@ def test_what_the_server_would_refuse_is_not_sent_and_told(scene: Scene) -> None
     assert scene.state == (True, None)
 
 
-def test_list_attributes_that_the_server_has_not_are_refused_with_its_words(scene: Scene) -> None:
+def listed(number: int) -> tuple[Device, ...]:
+    """With a list attribute each."""
+    return tuple(
+        Device(each.name, each.cpus, {**each.attributes, PCIE_ROOT: ("pci0000:00",)}, {}, False)
+        for each in cpus(number)
+    )
+
+
+def lists(scene: Scene) -> int:
+    return sum(PCIE_ROOT in device["attributes"] for spec in scene.server.specs for device in spec["devices"])
+
+
+REFUSED = (
+    f"the API server refused list attribute {PCIE_ROOT} of 130 devices: "
+    "the feature gate DRAListTypeAttributes is likely off"
+)
+
+
+def test_without_list_attributes_where_the_server_refuses_them(scene: Scene) -> None:
     scene.server.off = {"DRAListTypeAttributes"}
-    (device,) = cpus(1)
-    attributes = {**device.attributes, "resource.kubernetes.io/pcieRoot": ("pci0000:00",)}
-    scene.publisher.want([Device(device.name, device.cpus, attributes, {}, False)])
+    scene.publisher.want(listed(130))
+    scene.run(24 * HOUR, look=(1.0,))
+    assert scene.seen == {1.0: (True, REFUSED)}
+    assert scene.state == (True, REFUSED)
+    assert scene.pools == [(1, 2, 128), (1, 2, 2)]
+    assert lists(scene) == 0
+    assert len([line for line in scene.log if "refused" in line]) == 1
+    count = scene.server.count(since=1)
+    assert count["create"] == 0
+    assert 20 <= count["update"] <= 24, "asked for once an hour"
+    assert count["list"] <= 24 * 6
+
+
+def test_list_attributes_come_after_the_kubelet_registers_anew(scene: Scene) -> None:
+    scene.server.off = {"DRAListTypeAttributes"}
+    scene.publisher.want(listed(130))
+    scene.time.at(100, scene.server.off.clear)
+    scene.time.at(200, scene.publisher.poke)
+    scene.run(300, look=(199,))
+    assert scene.seen == {199: (True, REFUSED)}
+    assert scene.state == (True, None)
+    assert lists(scene) == 130
+    assert scene.pools == [(2, 3, 64), (2, 3, 64), (2, 3, 2)]
+
+
+def test_list_attributes_come_by_themselves_within_two_hours(scene: Scene) -> None:
+    scene.server.off = {"DRAListTypeAttributes"}
+    scene.publisher.want(listed(130))
+    scene.time.at(100, scene.server.off.clear)
+    scene.run(2 * HOUR)
+    assert scene.state == (True, None)
+    assert lists(scene) == 130
+
+
+def test_a_refusal_that_is_not_for_the_list_attributes_is_told_as_it_is(scene: Scene) -> None:
+    scene.fail(InvalidError("422 other words"), "create")
+    scene.publisher.want(listed(3))
+    scene.time.at(HOUR, scene.heal)
+    scene.run(HOUR + 100, look=(HOUR - 1,))
+    assert scene.seen == {HOUR - 1: (False, "ResourceSlices are not published: 422 other words")}
+    assert scene.server.count()["create"] <= 2 * 75
+    assert scene.state == (True, None)
+    assert lists(scene) == 3, "they were not what was wrong"
+
+
+def test_list_attributes_and_mapping_may_both_be_refused(scene: Scene) -> None:
+    scene.server.node_info = NodeInfo("uid", frozenset({FEATURE}))
+    scene.server.off = {"DRAListTypeAttributes"}
+    scene.server.admits_mapping = False
+    scene.publisher.want(listed(130), node_allocatable_mapping=True)
     scene.run(HOUR)
-    assert scene.publisher.problem
-    assert "exposePCIeRoots takes the feature gate DRAListTypeAttributes: 422 attributes" in scene.publisher.problem
-    assert scene.server.count()["create"] <= 75
+    assert scene.state == (True, REFUSED)
+    assert scene.pools == [(1, 2, 128), (1, 2, 2)]
