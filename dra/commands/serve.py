@@ -14,6 +14,7 @@ instance beside us it turns to that one when our registration goes. Prepared cla
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ from nri_cpu.topology import TopologyError, read_online, read_topology
 
 # Beside the DRA service's socket.
 METADATA = "dra-device-metadata"
+# What reads of claims may still take at the end, in seconds: half of what the server gives to calls.
+_READS_END = 5.0
 # Between two looks at what the main thread looks after, in seconds.
 _INTERVAL = 1.0
 
@@ -86,7 +89,7 @@ def serve(settings: Settings, ending: Ending) -> None:
         dra = UnixServer(places.dra, [*DRAService(preparer).handlers(), *board.handlers()])
         looks = [_start(dra, ends).look]
         ends.callback(board.close)  # the server waits for its streams
-        ends.callback(preparer.stop)
+        ends.callback(_end_reads, preparer, source)
         logger.info(
             "serving the kubelet on {}, claims come from {}", places.dra, settings.claims_dir or "the API server"
         )
@@ -196,6 +199,15 @@ def _preparer(settings: Settings, watch: NodeWatch, source: ClaimSource, ledger:
         synchronized=settings.checkpoint.with_name(SYNCHRONIZED) if settings.require_plugin else None,
         online=lambda: read_online(machine.host, machine.overlay),
     )
+
+
+def _end_reads(preparer: Preparer, source: ClaimSource) -> None:
+    """No more claims are read, and soon none is waited for: so that calls are answered before they are cut off."""
+    preparer.stop()
+    if isinstance(source, ApiServer):
+        timer = threading.Timer(_READS_END, source.close)
+        timer.daemon = True
+        timer.start()
 
 
 def _register(places: Sockets, publisher: Publisher, ends: ExitStack) -> list[Callable[[], None]]:

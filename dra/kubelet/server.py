@@ -12,11 +12,15 @@ from zlib import crc32
 
 import grpc
 
+from dra.devices import DRIVER
+
 # sockaddr_un.sun_path has 108 bytes with its NUL (unix(7)).
 SOCKET_PATH_LIMIT = 107
 # More than a node has pods, whose Prepares may all wait for the API server: Unprepare does without it, and must not
 # wait behind them (fault K4). Streams of health need some too. Threads are made when they are needed.
 _WORKERS = 256
+# How names begin that sockets have until they take calls; seven hexadecimal digits follow.
+MADE = f".{DRIVER}-"
 # What calls under way may still take when the server stops.
 _GRACE = 10.0
 
@@ -51,8 +55,8 @@ class UnixServer:
         Again, when the socket has gone: a new one is served, and calls under way on the old one have their time to end.
         """
         # gRPC removes what has the name that it was given, at its end too: this one nobody else has. It is no longer
-        # than ours, and kubelets pass over hidden files.
-        made = self._path.with_name(f".{crc32(os.fsencode(self._path.name)):08x}"[:8])
+        # than the kubelet's for us, which passes over hidden files.
+        made = self._path.with_name(f"{MADE}{crc32(os.fsencode(self._path.name)) >> 4:07x}")
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             is_stale(self._path)  # one that is served is left alone, another one replaced

@@ -18,7 +18,7 @@ from pathlib import Path
 from loguru import logger
 
 from dra.devices import DRIVER
-from dra.kubelet.server import SOCKET_PATH_LIMIT, ServerError, check_length, is_stale
+from dra.kubelet.server import MADE, SOCKET_PATH_LIMIT, ServerError, check_length, is_stale
 from dra.slices.pace import Clock
 from nri_cpu.cpuset import quote
 
@@ -95,11 +95,13 @@ class Leftovers:
 
 
 def _ours(own: Sockets, driver: str) -> Iterator[Path]:
-    """What has a name of the forms above but the last one, which does not say whose it is."""
+    """What has a name of the forms above but the last one, which does not say whose it is, or one that no call has
+    come to yet."""
     name = re.escape(driver)
+    made = rf"{re.escape(MADE)}[0-9a-f]{{7}}"
     for directory, form in (
-        (own.registration.parent, rf"{name}(?:-(?:{_UID}|{_HASH}))?-reg\.sock"),
-        (own.dra.parent, rf"dra(?:-{_UID})?\.sock|dra-{_HASH}"),
+        (own.registration.parent, rf"{name}(?:-(?:{_UID}|{_HASH}))?-reg\.sock|{made}"),
+        (own.dra.parent, rf"dra(?:-{_UID})?\.sock|dra-{_HASH}|{made}"),
     ):
         yield from (path for path in directory.glob("*") if re.fullmatch(form, path.name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,6 +189,15 @@ def test_a_path_that_is_too_long_is_told_in_bytes() -> None:
     UnixServer(root / "plugins_registry/dra.cpu-reg.sock", [])
     with pytest.raises(ServerError, match=r"has 108 bytes, 1 more than a socket's may have: give .* --root-dir"):
         UnixServer(Path(f"{root}x") / "plugins_registry/dra.cpu-reg.sock", [])
+
+
+@pytest.mark.fault("A31")
+def test_the_longest_path_that_a_socket_may_have_is_served() -> None:
+    with tempfile.TemporaryDirectory(prefix="k") as short:
+        path = Path(short) / ("r" * (107 - len(f"{short}//dra.cpu-reg.sock"))) / "dra.cpu-reg.sock"
+        assert len(str(path)) == 107
+        with serving(path), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(path))
 
 
 @pytest.mark.parametrize("name", ["with blank", "100%41", "ä", "a#b?c"])

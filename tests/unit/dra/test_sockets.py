@@ -128,6 +128,8 @@ def test_what_killed_instances_of_other_names_left_is_removed(kubelet_root: Path
     left += [leave(path) for path in (static.dra, static.registration)]
     left.append(leave(own.dra.with_name("dra-Zm_2zKpbPAc")))
     left.append(leave(own.registration.with_name("dra.cpu-Zm_2zKpbPAc-reg.sock")))
+    # Of one that was killed just before it served.
+    left += [leave(path.with_name(".dra.cpu-0123abc")) for path in (own.dra, own.registration)]
     assert sorted(remove_stale(own)) == sorted(left)
     assert not list(own.dra.parent.iterdir())
     assert remove_stale(own) == []
@@ -149,6 +151,7 @@ def test_what_may_be_another_s_stays(kubelet_root: Path, own: Sockets) -> None:
         leave(watched / f"dra.cpu-{UID}"),
         leave(watched / "dra.cpux-reg.sock"),
         leave(watched / "draxcpu-reg.sock"),
+        leave(watched / ".dra.cpu-extra"),
         leave(watched / "dra-KMx14UzMfiSWcmF1Jb_YNA-reg.sock"),  # a hash does not say whose it is
         leave(own.dra.parent / "other.sock"),
     ]
