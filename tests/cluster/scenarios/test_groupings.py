@@ -102,7 +102,7 @@ def test_a_socket_is_one_device_and_a_claim_may_span_its_numa_nodes(scenario: Sc
     scenario.check()
 
 
-@pytest.mark.fault("A11", "A13", "R18")
+@pytest.mark.fault("A13")
 def test_on_a_machine_as_one_device_a_claim_names_its_cpus_or_hears_why_not(scenario: Scenario) -> None:
     scenario.companion("--group-by", "machine", offers={"cpudevmachine": 16})
 
@@ -132,7 +132,7 @@ def test_on_a_machine_as_one_device_a_claim_names_its_cpus_or_hears_why_not(scen
     scenario.check()
 
 
-@pytest.mark.fault("A7", "A40", "R8")
+@pytest.mark.fault("A40", "R8")
 def test_single_cpus_are_taken_by_every_attribute_and_by_a_plain_resource(scenario: Scenario) -> None:
     scenario.companion("--cpu-device-mode", "individual", offers={f"cpudev{cpu:03}": 1 for cpu in range(16)})
     core = [{"requests": ["a", "b"], "matchAttribute": f"dra.cpu/{name}"} for name in ("coreID", "cacheL3ID")]

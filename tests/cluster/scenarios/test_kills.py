@@ -57,7 +57,7 @@ def killed_at_each(scenario: Scenario, call: str, act: Callable[[], None], holds
     raise AssertionError("never reached")
 
 
-@pytest.mark.fault("S1", "K11", "K12", "A1", "A2")
+@pytest.mark.fault("S1", "K11", "K12")
 def test_killed_at_each_step_of_prepare_and_unprepare_it_goes_on_where_it_was(scenario: Scenario) -> None:
     scenario.box.push([Path(kill_at.__file__)], "/opt")
     allocated(scenario, "app", 2)

@@ -17,7 +17,7 @@ def crashes_again(seen: int, now: Manifest) -> bool:
     return "CrashLoopBackOff" in str(status["state"]) and int(status["restartCount"]) > seen
 
 
-@pytest.mark.fault("A17", "A18", "I4", "B2")
+@pytest.mark.fault("A17", "B2", "I4")
 def test_a_container_that_is_killed_or_crashes_comes_back_on_its_cpus(scenario: Scenario) -> None:
     scenario.run(*simple("app", 2))
     scenario.apply(
@@ -73,7 +73,7 @@ def test_init_sidecar_and_ended_containers_keep_their_claims_until_the_pod_ends(
     scenario.check()
 
 
-@pytest.mark.fault("I2", "A15")
+@pytest.mark.fault("I2")
 def test_a_deployment_of_a_template_grows_and_shrinks_and_each_pod_has_its_own_cpus(scenario: Scenario) -> None:
     spec = pod_spec(container("main", "cpus"), templates=["cpus"])
     scenario.apply(template("cpus", request(cpus=2)), deployment("web", 1, spec))

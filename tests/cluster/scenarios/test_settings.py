@@ -14,7 +14,7 @@ CHOSEN = CPUSet.parse("3,11")  # one core of NUMA node 1
 ON_NODE_1 = 'device.attributes["resource.kubernetes.io"].numaNode == 1'
 
 
-@pytest.mark.fault("R4", "R8", "R17", "S3", "H1")
+@pytest.mark.fault("R4", "R8", "R17", "S3")
 def test_claims_keep_their_cpus_when_others_are_reserved_and_when_devices_change(scenario: Scenario) -> None:
     single = {f"cpudev{cpu:03}": 1 for cpu in range(16)}
     scenario.companion("--cpu-device-mode", "individual", offers=single)

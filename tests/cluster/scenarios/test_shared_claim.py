@@ -10,7 +10,7 @@ from tests.cluster.scenario import Scenario
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
-@pytest.mark.fault("A20", "A22", "R10", "B4")
+@pytest.mark.fault("A20", "A22", "R10")
 def test_a_second_container_is_refused_by_name_of_the_owner_and_a_forger_too(scenario: Scenario) -> None:
     scenario.run(*simple("owner", 2))
     uid, cpus = scenario.uid("owner"), scenario.cpus("owner")

@@ -14,7 +14,7 @@ def with_pod(name: str, *requests: Manifest, **devices: object) -> tuple[Manifes
     return claim(name, *requests, **devices), pod(name, container("main", name), claims=[name])
 
 
-@pytest.mark.fault("A11", "A12", "B5", "F-2")
+@pytest.mark.fault("A11", "A12", "B5")
 def test_class_claim_and_alternative_say_how_their_cpus_are_chosen(scenario: Scenario) -> None:
     scenario.apply(device_class("whole-cores", opaque(fullPhysicalCores=True)))
     # Each on a NUMA node of its own, so that there is a choice.
@@ -42,7 +42,7 @@ def test_class_claim_and_alternative_say_how_their_cpus_are_chosen(scenario: Sce
     scenario.check()
 
 
-@pytest.mark.fault("A8", "A34", "B3", "B9", "U1")
+@pytest.mark.fault("A8", "B3", "B9", "U1")
 def test_a_refused_claim_says_why_in_its_pods_events_and_changes_nothing(scenario: Scenario) -> None:
     scenario.api.patch(
         "Namespace", scenario.namespace, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
