@@ -140,6 +140,24 @@ def test_certificates_that_can_not_be_used_are_told_once(
     assert over.startswith(f"no more: the client certificate and key ({path}")
 
 
+def test_certificates_that_were_away_for_a_while_are_used_again(
+    tmp_path: Path, authority: Authority, log: list[str]
+) -> None:
+    """As on a volume that is mounted anew: the files themselves are the same."""
+    directory, away = tmp_path / "volume", tmp_path / "away"
+    directory.mkdir()
+    put(authority, "client", directory, "client")
+    user = {"client-certificate": "volume/client.crt", "client-key": "volume/client.key"}
+    with serving(authority, clients=True) as server:
+        api = source(tmp_path, config(server.url, user, {"insecure-skip-tls-verify": True}))
+        directory.rename(away)
+        assert read(api) == manifest()
+        away.rename(directory)
+        assert read(api) == manifest()
+    told = f"{directory}/client.crt can't be read: No such file or directory"
+    assert log == [f"{told}; what was read before stays in use", f"no more: {told}"]
+
+
 def test_a_server_that_nobody_vouches_for_is_not_spoken_to(
     tmp_path: Path, authority: Authority, stranger: Authority
 ) -> None:
