@@ -19,7 +19,7 @@ from nri_cpu.checkpoint import cdi, codec, envelope
 from tests.unit.topology.machines import box
 
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-_SHELL = re.compile(r"^```bash\n.*?^```$", re.M | re.S)
+_SHELL = re.compile(r"^```bash\n.*?^```$|hack/[^`\n]*", re.M | re.S)  # and the project's own tools
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
