@@ -1,4 +1,5 @@
-"""What libraries log goes where our own log goes, in its form: gRPC tells there of errors in answering calls."""
+"""What libraries log, and warn of, goes where our own log goes, in its form: gRPC tells there of errors in answering
+calls, the Kubernetes client's libraries of servers whose certificate is not looked at."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ class LibraryLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = "ERROR" if record.levelno >= logging.ERROR else "WARNING"
-        logger.opt(exception=record.exc_info).log(level, "{}: {}", record.name, record.getMessage())
+        logger.opt(exception=record.exc_info).log(level, "{}: {}", record.name, " ".join(record.getMessage().split()))
 
 
 def follow_libraries() -> None:
@@ -23,3 +24,4 @@ def follow_libraries() -> None:
     root = logging.getLogger()
     if not any(isinstance(handler, LibraryLog) for handler in root.handlers):
         root.addHandler(LibraryLog())
+    logging.captureWarnings(True)

@@ -2,7 +2,8 @@
 
 credentials, kubeconfig   how it is reached, in a pod or with a kubeconfig. Files with tokens and certificates are read
                           again when they change; the kubeconfig itself, and what stands in it, is read once
-program                   tokens by a program that a kubeconfig names
+plugin                    tokens by what a kubeconfig names (exec, auth-provider), by the Kubernetes client, which is
+                          imported only for such users
 bounded                   time limits for what has none
 connection, client        HTTP, with one time limit for all of a request
 answers                   statuses and objects: errors with the server's words, paths of what is missing

@@ -155,7 +155,7 @@ class Client:
         """The beginning of the answer."""
         try:
             headers = self._headers
-            if authorization := self._authorization(connection.ends):
+            if authorization := self._authorization(connection.waited):
                 headers = {**headers, "Authorization": authorization}
             if body is not None:
                 headers = {**headers, "Content-Type": "application/json"}

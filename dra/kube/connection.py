@@ -13,12 +13,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
 from dra.kube.bounded import Bounded
 from dra.kube.credentials import proxy_authorization
+
+T = TypeVar("T")
 
 # What socket.getaddrinfo gives.
 _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
@@ -41,7 +43,7 @@ class Connection:
         self.http = http.client.HTTPConnection("")  # told the host with each request
         self.http.auto_open = 0
         self._socket: socket.socket | None = None
-        self._resolving = Bounded[Sequence[_Address]]()
+        self._calls = Bounded[Any]()
         self._lock = threading.Lock()
         self._shut = False
 
@@ -69,7 +71,12 @@ class Connection:
 
         with contextlib.suppress(socket.gaierror):
             return look_up(socket.AI_NUMERICHOST)  # nobody is asked for what is an address already
-        return self._resolving.call(look_up, self._left())
+        return self.waited(look_up)
+
+    def waited(self, call: Callable[[], T]) -> T:
+        """What `call` gives, which has no time limit of its own."""
+        found: T = self._calls.call(call, self._left())
+        return found
 
     def _connect(self, found: _Address, seconds: float) -> None:
         family, kind, protocol, _, address = found
@@ -111,7 +118,7 @@ class Connection:
 
     def shut(self) -> None:
         """Ends all that waits for it, at once, and what comes after. Never blocks or raises."""
-        self._resolving.cut_off(OSError(_ENDED))
+        self._calls.cut_off(OSError(_ENDED))
         with self._lock:
             self._shut = True
             if self._socket is not None:

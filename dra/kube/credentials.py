@@ -25,9 +25,12 @@ class CredentialsError(Exception):
     """No way to the API server; the message says what was looked for and what to do."""
 
 
-# What stands in the header Authorization, asked for each request, which ends at a time.monotonic moment. Raises
-# CredentialsError, and TimeoutError.
-Authorization = Callable[[float], str | None]
+# How a request waits for what has no time limit of its own: gives what that gives. Raises TimeoutError at the request's
+# end, and OSError where another thread ends the request.
+Wait = Callable[[Callable[[], str]], str]
+
+# What stands in the header Authorization, asked for each request. Raises CredentialsError, and what Wait raises.
+Authorization = Callable[[Wait], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,8 @@ def _checked(url: str, where: str) -> str:
     return url.rstrip("/")
 
 
-class _Trouble:
-    """What is wrong with files that can't be read again: told when it begins, changes and ends."""
+class Trouble:
+    """What is wrong with what can't be read again: told when it begins, changes and ends."""
 
     def __init__(self) -> None:
         self._told = ""
@@ -135,13 +138,13 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         self.origin = f"the token in {path}"
         self._path = path
-        self._trouble = _Trouble()
+        self._trouble = Trouble()
         try:
             self._value, self._signature = self._read(())
         except (OSError, ValueError, CredentialsError) as error:
             raise CredentialsError(f"the token can't be read: {error}") from error
 
-    def __call__(self, _ends: float) -> str:
+    def __call__(self, _: Wait) -> str:
         try:
             self._value, self._signature = self._read(self._signature)
         except (OSError, ValueError, CredentialsError) as error:
@@ -178,7 +181,7 @@ class Tls:
         self.server_name = facts.server_name
         self._facts = facts
         self._lock = threading.Lock()
-        self._trouble = _Trouble()
+        self._trouble = Trouble()
         try:
             self._signatures = self._look()
         except OSError as error:

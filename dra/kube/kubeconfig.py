@@ -1,19 +1,15 @@
 """Credentials from a kubeconfig: the cluster and the user of its current context. Values are paths or in the file.
 
-Users of an auth-provider, which client-go has given up for programs but for one, are left to the Kubernetes client;
-nothing else here imports it, since it costs 20 MiB and 0.15 s. The one place that does.
+It is read once; only the files that it names are followed.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from dra.kube.bounded import Bounded
 from dra.kube.credentials import (
     Authorization,
     Credentials,
@@ -28,14 +24,11 @@ from dra.kube.credentials import (
     checked_url,
     proxy_of_environment,
 )
-from dra.kube.program import Program
+from dra.kube.plugin import Plugin
 from nri_cpu import plain_yaml
 
 _EVENT_LIMIT = 20_000
 _SIZE_LIMIT = 4 << 20
-_LOAD_LIMIT = 30.0
-
-T = TypeVar("T")
 
 
 def from_kubeconfig(path: Path) -> Credentials:
@@ -80,7 +73,7 @@ class _Reader:
         of_user = f"users[{user_name}].user"
         facts = self._tls(cluster, user, where, of_user)
         tls = Tls(facts) if server.startswith("https:") else None
-        authorization = self._authorization(user, of_user, cluster, where)
+        authorization = self._authorization(user, of_user)
         return Credentials(
             server,
             tls,
@@ -121,7 +114,7 @@ class _Reader:
         path = _text(section, key, where)
         return Pem(file=self._directory / path) if path else None
 
-    def _authorization(self, user: dict[str, Any], where: str, cluster: dict[str, Any], at: str) -> Authorization:
+    def _authorization(self, user: dict[str, Any], where: str) -> Authorization:
         for key in ("as", "as-uid", "as-groups", "as-user-extra"):
             if user.get(key):
                 raise CredentialsError(f"{where}.{key}: acting as somebody else is not supported")
@@ -131,62 +124,9 @@ class _Reader:
         if token or name:
             value = bearer(token, f"{where}.token") if token else basic(name, _text(user, "password", where))
             return lambda _: value
-        if program := user.get("exec"):
-            where = f"{where}.exec"
-            return Program(_mapping(program, where), where, self._directory, self._told(cluster, at))
-        if user.get("auth-provider"):
-            return _provider(self._path)
+        if user.get("exec") or user.get("auth-provider"):
+            return Plugin(self._path, where)
         return lambda _: None
-
-    def _told(self, cluster: dict[str, Any], where: str) -> dict[str, Any]:
-        """What programs are told of the cluster: client.authentication.k8s.io, Cluster."""
-        fields = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
-        told = {field: cluster[field] for field in fields if cluster.get(field)}
-        if authority := self._pem(cluster, "certificate-authority", where):
-            try:
-                told["certificate-authority-data"] = base64.b64encode(authority.read()).decode()
-            except OSError as error:
-                raise CredentialsError(f"{error.filename} can't be read: {error.strerror}") from error
-        extensions = cluster.get("extensions")
-        for entry in extensions if isinstance(extensions, list) else ():
-            if isinstance(entry, dict) and entry.get("name") == "client.authentication.k8s.io/exec":
-                told["config"] = entry.get("extension")
-        return told
-
-
-def _provider(path: Path) -> Authorization:
-    """Tokens by the auth-provider that the kubeconfig names, renewed when they end; by the Kubernetes client."""
-    try:
-        from kubernetes import config
-        from kubernetes.client.configuration import Configuration
-    except ModuleNotFoundError as error:
-        raise CredentialsError(
-            f"Python's package {error.name} is not there: a user with auth-provider needs the Kubernetes client "
-            "(pip install kubernetes); one with exec does not"
-        ) from error
-    loaders: Any = config  # not typed
-    configuration = Configuration()
-
-    def token() -> str | None:
-        value = configuration.auth_settings().get("BearerToken", {}).get("value")
-        return str(value).strip() if value else None
-
-    def authorization(ends: float) -> str | None:
-        return _answered(token, ends - time.monotonic())
-
-    _answered(lambda: loaders.load_kube_config(str(path), client_configuration=configuration), _LOAD_LIMIT)
-    if not authorization(time.monotonic() + _LOAD_LIMIT):
-        raise CredentialsError("the auth-provider that it names for its user gave no token; try it with kubectl")
-    return authorization
-
-
-def _answered(call: Callable[[], T], seconds: float) -> T:
-    try:
-        return Bounded[T]().call(call, seconds)
-    except TimeoutError:
-        raise CredentialsError(f"the auth-provider has not answered within {seconds:.0f} s") from None
-    except Exception as error:  # the loaders raise what plugins and parsers raise
-        raise CredentialsError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def _mapping(value: object, where: str) -> dict[str, Any]:

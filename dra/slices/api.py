@@ -98,10 +98,7 @@ class Watch(Iterator[WatchEvent], Protocol):
     """
 
     def close(self) -> None:
-        """Ends it at once, also from another thread and while `next` waits or connects; never blocks or raises.
-
-        Only for a program that is to give a token (exec in a kubeconfig) `next` waits as long as a request may take.
-        """
+        """Ends it at once, also from another thread and while `next` waits or connects; never blocks or raises."""
 
 
 class SliceApi(Protocol):

@@ -1,10 +1,7 @@
 """Promises of credentials: a pod's service account and a kubeconfig are used as client-go does, and stay current."""
 
 import base64
-import json
 import shutil
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ import pytest
 from loguru import logger
 
 from dra.claims import ClaimError
-from dra.kube import CredentialsError, kubeconfig
+from dra.kube import CredentialsError
 from hack.kube.certificates import Authority, Wanted
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
 from tests.unit.dra.kubeconfigs import authorization, config, data, read, serving, source
@@ -210,49 +207,6 @@ def test_who_asks_is_told_as_the_kubeconfig_says(
 ) -> None:
     assert read(source(tmp_path, config(server.url, user))) == manifest()
     assert authorization(server) == said
-
-
-def jwt(claims: dict[str, Any]) -> str:
-    return ".".join(
-        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({}, claims, {})
-    )
-
-
-def provider(token: str) -> dict[str, Any]:
-    return {"auth-provider": {"name": "oidc", "config": {"id-token": token}}}
-
-
-def test_an_auth_provider_can_give_the_token(tmp_path: Path, server: FakeApiServer) -> None:
-    token = jwt({"exp": 2**32, "name": "somebody"})
-    assert read(source(tmp_path, config(server.url, provider(token)))) == manifest()
-    assert authorization(server) == f"Bearer {token}"
-
-
-def test_an_auth_provider_that_gives_no_token_is_named_as_the_problem(tmp_path: Path, server: FakeApiServer) -> None:
-    text = problem(tmp_path, config(server.url, provider("x")))
-    assert "the auth-provider that it names for its user gave no token; try it with kubectl" in text
-
-
-def test_an_auth_provider_that_hangs_is_given_up(
-    tmp_path: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    end = threading.Event()
-    monkeypatch.setattr(kubeconfig, "_LOAD_LIMIT", 0.1)
-    monkeypatch.setattr("kubernetes.config.load_kube_config", lambda *_, **__: end.wait(30))
-    try:
-        assert "the auth-provider has not answered within" in problem(tmp_path, config(server.url, provider("x")))
-    finally:
-        end.set()
-
-
-def test_only_auth_providers_need_the_kubernetes_client(
-    tmp_path: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "kubernetes", None)  # importing it is a ModuleNotFoundError
-    assert read(source(tmp_path, config(server.url, {"token": "abc"}))) == manifest()
-    text = problem(tmp_path, config(server.url, provider("x")))
-    assert "Python's package kubernetes is not there: " in text
-    assert "(pip install kubernetes)" in text
 
 
 @pytest.mark.parametrize(

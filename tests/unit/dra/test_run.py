@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from tests.unit.dra.companion import NO_PLUGIN, ONE, OTHER, SERVICE, Companion, 
 from tests.unit.dra.manifests import UID, manifest
 
 STOPS = "dra-cpu stops; the kubelet tries again"
+EXEC = "client.authentication.k8s.io/v1"
 
 
 @pytest.mark.fault("A25", "K7")
@@ -118,6 +120,19 @@ def test_a_fault_of_ours_in_a_call_is_told_to_the_kubelet_and_in_the_log_which_s
     assert told["exception"]["type"] == "KeyError"
 
 
+@pytest.mark.fault("A37")
+def test_what_libraries_warn_of_is_in_the_log_in_its_form(companion: Companion, cluster: list[str]) -> None:
+    warns = (
+        "import warnings\nfrom dra.prepare.preparer import Preparer\n"
+        "def stop(*_): warnings.warn('two\\nlines')\nPreparer.stop = stop"
+    )
+    with companion.started(*cluster, before=warns) as running:
+        running.said("serving the kubelet")
+        assert running.end() == 0
+    (line,) = [line for line in running.lines if "lines" in line]
+    assert "WARNING py.warnings: <string>:3: UserWarning: two lines" in line
+
+
 @pytest.mark.fault("K9", "K3")
 def test_two_instances_of_two_pods_serve_side_by_side(companion: Companion, cluster: list[str]) -> None:
     kubelet = FakeKubelet(companion.kubelet_root)
@@ -188,21 +203,60 @@ def answers(call: Any) -> list[dra_pb2.NodePrepareResourceResponse]:
 def test_a_signal_while_it_starts_ends_it_also_when_a_program_for_credentials_hangs(
     companion: Companion, number: signal.Signals
 ) -> None:
-    mark, config = companion.directory / "called", companion.directory / "exec.conf"
-    execute = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never"}
-    execute["args"] = ["-c", f"echo > {mark}; exec sleep 300"]  # type: ignore[assignment]
-    content = {
-        "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "a", "user": {"exec": execute}}],
-    }
-    config.write_text(json.dumps(content))
-    with companion.started("--kubeconfig", str(config)) as running:
+    mark = companion.directory / "called"
+    plugin = executes(companion, "http://127.0.0.1:1", f"echo > {mark}; {hangs(companion)}")
+    with companion.started(*plugin) as running:
         wait_until("the program", mark.exists)
         assert running.end(number) == 0
         assert "ended by a signal before it served" in running.text
     assert not companion.checkpoint.exists()
+
+
+@pytest.mark.fault("A25", "K4")
+def test_a_signal_while_it_serves_ends_it_also_when_a_program_for_credentials_hangs(companion: Companion) -> None:
+    called, mark = companion.directory / "calls", companion.directory / "called"
+    ended = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = {"token": "x", "expirationTimestamp": ended}
+    printed = json.dumps({"apiVersion": EXEC, "kind": "ExecCredential", "status": status})
+    # It is asked twice at the start, since what it gives has ended.
+    hang = f"if [ $(wc -l < {called}) -gt 2 ]; then echo > {mark}; {hangs(companion)}; fi"
+    with apiserver() as server:
+        plugin = executes(companion, server.url, f"echo >> {called}; {hang}; echo '{printed}'")
+        config = companion.directory / "config.yaml"
+        config.write_text(NO_PLUGIN)
+        with companion.started(*plugin, "--config", str(config)) as running:
+            running.said("serving the kubelet")
+            wait_until("the program", mark.exists)
+            assert running.end() == 0
+            assert running.lines[-1].endswith("stopped; prepared claims keep their CPUs\n")
+
+
+def hangs(companion: Companion) -> str:
+    """Shell that waits for as long as the directory of the kubelet is there."""
+    return f"while [ -e {companion.kubelet_root} ]; do sleep 0.1; done"
+
+
+def executes(companion: Companion, server: str, script: str) -> tuple[str, str]:
+    """Arguments for `server` and a user whom a program speaks for."""
+    config = companion.directory / "exec.conf"
+    execute = {"apiVersion": EXEC, "command": "sh", "interactiveMode": "Never", "args": ["-c", script]}
+    content = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": server}}],
+        "users": [{"name": "a", "user": {"exec": execute}}],
+    }
+    config.write_text(json.dumps(content))
+    return "--kubeconfig", str(config)
+
+
+def test_with_a_plain_kubeconfig_the_kubernetes_client_is_not_imported(
+    companion: Companion, cluster: list[str]
+) -> None:
+    with companion.started(*cluster, before="import sys\nsys.modules['kubernetes'] = None") as running:
+        running.said("serving the kubelet")  # an import would have failed
+        assert companion.call("Prepare", UID)[UID].error == ""
+        assert running.end() == 0
 
 
 @pytest.mark.fault("K7", "A32")
