@@ -189,11 +189,10 @@ class Publisher:
                 return
             watch = self._watch = self._api.watch(resource_version)
         try:
-            yield from watch
+            yield from watch  # which closes it, too, when no more of its events are wanted
         finally:
             with self._lock:
                 self._watch = None
-            watch.close()
 
     def _lasted(self, began: float) -> bool:
         """Whether a watch was none that is cut off again and again."""

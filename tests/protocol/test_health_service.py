@@ -307,3 +307,14 @@ def test_a_message_in_any_alphabet_arrives(serving: Serving) -> None:
 
 def test_the_services_are_those_that_the_registration_names() -> None:
     assert list(health_service.SERVICES) == list(HEALTH)
+
+
+def test_a_call_that_is_over_before_it_began_leaves_no_stream() -> None:
+    class Over:
+        def add_callback(self, callback: object) -> bool:
+            return False
+
+    board = HealthBoard(time.monotonic, NEVER)
+    board.set((FINE,))
+    assert list(board._watch(b"", cast("grpc.ServicerContext", Over()))) == []
+    assert board.streams == 0

@@ -144,6 +144,12 @@ class SliceServer:
         with self._lock:
             return tuple(self.objects[name]["spec"] for name in sorted(self.objects))
 
+    @property
+    def watches(self) -> int:
+        """How many are open."""
+        with self._lock:
+            return len(self._watches)
+
     def count(self, since: float = 0.0) -> Counter[str]:
         return Counter(verb for when, verb in self.calls if when >= since)
 

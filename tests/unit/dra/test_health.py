@@ -132,3 +132,11 @@ def test_equal_situations_give_equal_reports_whatever_the_order_of_claims() -> N
     claims = [record(number, ("cpudevnuma000", str(number))) for number in range(4)]
     there = Node.of(NODE, DeviceMode.GROUPED, t2(), EMPTY)
     assert health_of(there, prepared(*claims), EMPTY) == health_of(there, prepared(*reversed(claims)), EMPTY)
+
+
+def test_names_of_any_length_leave_room_for_the_number_of_those_that_are_not_named() -> None:
+    for length in range(1, 100):
+        claims = (replace(record(number, ("cpudevnuma000", "0")), name="n" * length) for number in range(40))
+        message = health_of(node(), prepared(*claims), EMPTY)[0].message
+        assert message.endswith(" more claims")
+        assert len(message.encode()) <= MESSAGE_LIMIT

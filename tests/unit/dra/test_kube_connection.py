@@ -155,3 +155,34 @@ def test_a_connection_that_is_new_is_not_tried_twice(server: FakeApiServer, api:
     server.faults = [Fault("GET", raw=b"", lasting=True)]
     assert "failed: " in str(problem(api.list))
     wait_until("the request", lambda: len(server.requests) == 1)
+
+
+def test_a_peer_that_is_gone_without_a_word_is_noticed(connection: Connection, listening: int) -> None:
+    connection.connect("127.0.0.1", listening)
+    made = connection._socket
+    assert made
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    idle, between, probes = (
+        made.getsockopt(socket.IPPROTO_TCP, option)
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    )
+    assert idle + between * probes <= 60
+
+
+def test_connections_that_nobody_used_for_long_are_not_kept(
+    server: FakeApiServer, ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ground.api._client
+    server.hold = threading.Event()
+    threads = [threading.Thread(target=client.request, args=("GET", "/", 10)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    wait_until("three requests at once", lambda: len(server.requests) == 3)
+    server.hold.set()
+    for thread in threads:
+        thread.join(10)
+    assert len(client._kept) == 3
+    monkeypatch.setattr("dra.kube.client._KEEP_SECONDS", 0)
+    client.request("GET", "/", 10)
+    assert len(client._kept) == 1
+    assert server.connections == 3

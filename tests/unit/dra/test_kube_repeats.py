@@ -10,6 +10,7 @@ import pytest
 
 from dra.claims import ClaimError, ClaimRef
 from dra.kube import ApiServer, claims
+from dra.slices.api import ApiError
 from hack.wait import wait_until
 from tests.unit.dra.apiserver import FakeApiServer, Fault, apiserver
 from tests.unit.dra.manifests import UID, manifest
@@ -141,3 +142,12 @@ def test_the_end_may_come_twice_and_before_the_first_read(source: ApiServer, cal
     calls: dict[str, Callable[[], object]] = {"close": source.close, "read": lambda: refusal(source)}
     source.close()
     calls[call]()
+
+
+def test_an_answer_that_ends_before_its_length_is_none_whatever_it_says(
+    server: FakeApiServer, source: ApiServer
+) -> None:
+    whole = b'{"metadata": {"uid": "u"}}'
+    server.faults = [Fault(raw=b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n" + whole, lasting=True)]
+    with pytest.raises(ApiError, match="the answer ended too early"):
+        source.slices("node-a").node()

@@ -173,3 +173,20 @@ def watches(server: FakeApiServer) -> int:
     """How many the server has under way; it notices that a client is gone when it has something to say."""
     server.objects.bookmark(SLICES)
     return server.watches
+
+
+def test_a_watch_on_a_server_that_never_ends_one_ends_by_itself(
+    server: FakeApiServer, api: NodeSlices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not silent: the server has something to say each time."""
+    monkeypatch.setattr(slices, "_LONGEST_WATCH", slices._SHORTEST_WATCH)
+    monkeypatch.setattr(slices, "_GRACE", 0.1 - slices._SHORTEST_WATCH)
+
+    def answered(event: Any) -> Any:
+        server.objects.bookmark(SLICES)  # so that the next one comes
+        return event
+
+    server.faults = [Fault("GET", PATH, mangle=answered)]
+    watch = api.watch("100")
+    server.objects.bookmark(SLICES)
+    assert {event.kind for event in watch} <= {EventKind.BOOKMARK}

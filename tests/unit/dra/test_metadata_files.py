@@ -365,3 +365,26 @@ def test_a_fault_of_ours_in_it_stops_neither_claim_nor_start(rig: Rig, monkeypat
         rig.start()
     assert set(rig.recorded) == {ref.uid}
     assert ids(rig, ref) == [[f"dra.cpu/metadata={ref.uid}_cpus"]]
+
+
+@pytest.mark.fault("A2")
+def test_a_kill_in_the_middle_of_a_removal_leaves_no_spec_without_the_file_that_it_mounts(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = rig.claim()
+    rig.prepare(ref)
+    whole = files.remove
+
+    class Killed(BaseException):
+        pass
+
+    def once(path: Path, what: str) -> None:
+        whole(path, what)
+        if "_cpus" in path.name:
+            raise Killed
+
+    monkeypatch.setattr(files, "remove", once)
+    with pytest.raises(Killed):
+        rig.ledger._metadata.remove(rig.on_disk().claims[ref.uid])
+    assert not spec_file(rig, ref).exists()
+    assert host_file(rig, ref).exists()

@@ -339,3 +339,25 @@ def test_on_files_as_the_kernel_has_them(tmp_path: Path) -> None:
     assert watch.look()
     assert capacity(watch) == {"cpudevnuma000": 15}
     assert not watch.look()
+
+
+def test_what_is_told_is_passed_on_after_a_moment_and_what_is_told_meanwhile_with_it() -> None:
+    """So claims are answered before anybody works on what follows of them."""
+    there = Machine(t1())
+    watch = there.watch()
+    moments: list[tuple[float, int]] = []
+
+    class Moment(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            moments.append((timeout or 0, there.changes))
+            watch.told()
+            return self.is_set()
+
+    watch._end = Moment()
+    watch.told()
+    watch.start(there.changed)
+    wait_until("the call", lambda: there.changes)
+    watch.stop()
+    assert moments[0] == (node_watch._SETTLE, 0)
+    assert node_watch._SETTLE > 0
+    assert there.changes == 1

@@ -236,3 +236,27 @@ def test_slices_that_go_with_their_node_are_not_published(scene: Scene) -> None:
     scene.time.at(1001, scene.server.remove)
     scene.run(1100)
     assert not scene.publisher.published
+
+
+def test_a_watch_that_led_to_a_repair_is_closed(scene: Scene) -> None:
+    scene.publisher.want(cpus(4))
+    watches: list[int] = []
+    for moment in (100, 300, 500):
+        scene.time.at(moment, scene.server.remove)
+        scene.time.at(moment + 100, lambda: watches.append(scene.server.watches))
+    scene.run(1000)
+    assert watches == [1, 1, 1]
+
+
+def test_slices_of_other_drivers_and_nodes_in_a_list_are_never_touched(scene: Scene) -> None:
+    """A server, or something before it, that does not look at the selector."""
+    (manifest,) = slices_of(cpus(3), NODE)
+    others = [
+        scene.server.put({**manifest, "spec": {**manifest["spec"], **other}})
+        for other in ({"nodeName": "node-b"}, {"driver": "gpu.example"})
+    ]
+    scene.publisher.want(cpus(4))
+    scene.time.at(100, lambda: scene.publisher.want(()))
+    scene.run(200)
+    assert [scene.server.objects[other["metadata"]["name"]] for other in others] == others
+    assert len(scene.server.objects) == 2

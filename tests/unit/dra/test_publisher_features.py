@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from dra.devices import PCIE_ROOT, Device
-from dra.slices.api import InvalidError, NodeInfo
+from dra.slices.api import ForbiddenError, InvalidError, NodeInfo
 from tests.unit.dra.publisher_scene import HOUR, Scene, cpus, grouped, made
 
 FEATURE = "DRANodeAllocatableResources"
@@ -174,3 +174,32 @@ def test_list_attributes_and_mapping_may_both_be_refused(scene: Scene) -> None:
     scene.run(HOUR)
     assert scene.state == (True, REFUSED)
     assert scene.pools == [(1, 2, 128), (1, 2, 2)]
+
+
+def test_a_write_that_is_forbidden_for_another_reason_is_not_taken_for_a_missing_mapping(scene: Scene) -> None:
+    scene.server.node_info = NodeInfo("uid", frozenset({FEATURE}))
+    scene.fail(ForbiddenError("403 no relationship"), "create")
+    scene.publisher.want(grouped(), node_allocatable_mapping=True)
+    scene.time.at(100, scene.heal)
+    scene.run(200)
+    assert scene.state == (True, None)
+    assert all("nodeAllocatableResources" in device for spec in scene.server.specs for device in spec["devices"])
+
+
+def test_the_mapping_comes_after_the_kubelet_registers_anew_where_the_server_refused_it(scene: Scene) -> None:
+    scene.server.node_info = NodeInfo("uid", frozenset({FEATURE}))
+    scene.server.admits_mapping = False
+    scene.publisher.want(grouped(), node_allocatable_mapping=True)
+    scene.time.at(100, lambda: setattr(scene.server, "admits_mapping", True))
+    scene.time.at(200, scene.publisher.poke)
+    scene.run(300)
+    assert all("nodeAllocatableResources" in device for spec in scene.server.specs for device in spec["devices"])
+
+
+def test_what_was_dropped_of_slices_that_are_no_more_is_forgotten(scene: Scene) -> None:
+    scene.server.off = {"DRAConsumableCapacity"}
+    scene.publisher.want(grouped())
+    scene.time.at(100, lambda: scene.publisher.want(cpus(4)))
+    scene.run(200, look=(99,))
+    assert "allowMultipleAllocations" in str(scene.seen[99][1])
+    assert scene.state == (True, None)

@@ -169,3 +169,71 @@ def test_a_slice_that_is_gone_before_it_is_deleted_is_no_trouble(scene: Scene) -
     scene.time.at(11, lambda: scene.publisher.want(()))
     scene.run(20)
     assert scene.state == (True, None)
+
+
+def test_after_a_bad_hour_the_next_hiccup_is_over_in_seconds(scene: Scene) -> None:
+    scene.fail(ApiError("refused"))
+    scene.publisher.want(cpus(4))
+    scene.time.at(HOUR, scene.heal)
+    scene.time.at(2 * HOUR, lambda: scene.fail(ApiError("refused")))
+    scene.time.at(2 * HOUR, lambda: scene.publisher.want(cpus(5)))
+    scene.time.at(2 * HOUR + 0.2, scene.heal)
+    scene.run(3 * HOUR, look=(2 * HOUR + 0.1, 2 * HOUR + 2))
+    assert list(scene.seen.values()) == [(False, "ResourceSlices are not published: refused"), (True, None)]
+
+
+def test_after_an_hour_of_watches_that_are_cut_off_one_more_is_renewed_in_seconds(scene: Scene) -> None:
+    scene.server.watch_seconds = 0.0
+    scene.publisher.want(cpus(4))
+    scene.time.at(HOUR, lambda: setattr(scene.server, "watch_seconds", 900.0))
+    for moment in (2 * HOUR, 2 * HOUR + 5):  # the second watch had not lasted
+        scene.time.at(moment, scene.server.end_watches)
+    watches: list[int] = []
+    scene.time.at(2 * HOUR + 7, lambda: watches.append(scene.server.watches))
+    scene.run(3 * HOUR)
+    assert watches == [1]
+
+
+def test_a_server_that_asks_to_wait_for_an_hour_is_asked_after_five_minutes(scene: Scene) -> None:
+    scene.fail(ApiError("429", retry_after=HOUR))
+    scene.publisher.want(cpus(4))
+    scene.run(1000)
+    assert [when for when, _ in scene.server.calls] == [0, 300, 600, 900]
+
+
+def _lost_unseen(scene: Scene) -> None:
+    """All slices, while no watch is there that tells of it."""
+    scene.server.remove()
+    scene.server.compact()
+    scene.server.end_watches(ExpiredError("410"))
+
+
+def test_slices_that_are_lost_and_can_not_be_written_again_are_not_published(scene: Scene) -> None:
+    scene.publisher.want(cpus(130))
+
+    def second_create(verb: str, manifest: Manifest | None) -> None:
+        if verb == "create" and scene.server.objects:
+            raise ApiError("half done")
+
+    def lost() -> None:
+        _lost_unseen(scene)
+        scene.server.fault = second_create
+
+    scene.time.at(1000, lost)
+    scene.time.at(1100, scene.heal)
+    scene.run(1200, look=(999, 1050, 1190))
+    assert scene.seen[999] == scene.seen[1190] == (True, None)
+    assert scene.seen[1050] == (False, "ResourceSlices are not published: half done")
+
+
+def test_without_a_node_nothing_is_published_also_when_nobody_saw_the_slices_go(scene: Scene) -> None:
+    scene.publisher.want(cpus(4))
+
+    def gone() -> None:
+        scene.server.node_info = None
+        _lost_unseen(scene)
+
+    scene.time.at(1000, gone)
+    scene.run(1100, look=(999,))
+    assert scene.seen == {999: (True, None)}
+    assert scene.state == (False, "ResourceSlices are not published: GET node: 404")
