@@ -257,12 +257,12 @@ class _Watch:
     def end(self, error: ApiError | None = None) -> None:
         self._error, self._closed = error, True
         self.news.set()
-
-    def close(self) -> None:
-        self.end()
         with self._server._lock:
             if self in self._server._watches:
                 self._server._watches.remove(self)
+
+    def close(self) -> None:
+        self.end()
 
 
 def _copy(manifest: Manifest) -> Manifest:
