@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hack.go import BuildError
-from hack.kube import build, control_plane
+from hack.kube import build, control_plane, deploy
 from hack.kube.cluster import Cluster, start
 from hack.kube.errors import ClusterError
-from hack.node import kept
+from hack.node import kept, launch
 from hack.node.errors import NodeError
 from hack.wait import wait_until
 
-# In a cluster's directory: the process that holds it.
+# In a cluster's directory, once it is up: the process that holds it.
 _OWNER = "owner"
+# The nodes' names, and the directories of their boxes.
+_NODES = "nodes"
 _KUBECONFIG = f"{control_plane.ADMIN}.kubeconfig"
 
 
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hack/cluster", description=__doc__)
+    parser.add_argument("--cluster", type=Path, metavar="DIR", help="the cluster, when several are up (see: list)")
     verbs = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def verb(name: str, do: object, text: str) -> argparse.ArgumentParser:
@@ -50,10 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     up = verb("up", _up, "start a cluster; it ends with this command, by Ctrl-C or hack/cluster down")
     up.add_argument("--nodes", type=int, default=1, metavar="N")
     up.add_argument("--gate", type=_gate, action="append", default=[], metavar="NAME=true|false", help="a feature gate")
-    up.add_argument("--install", action="store_true", help="put the project in, and start both processes")
+    up.add_argument("--install", action="store_true", help="apply deploy/, start nri-cpu and dra-cpu on all nodes")
     verb("down", _down, "end the cluster that is up")
     verb("list", lambda _options: print(*_running(), sep="\n"), "the directories of the clusters that are up")
-    verb("logs", _logs, "print the ends of the control plane's logs")
+    verb("logs", _logs, "print the ends of all logs, of the control plane and of the nodes")
     kubectl = verb("kubectl", _kubectl, "run kubectl, as admin")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     return parser
@@ -76,6 +79,9 @@ def _up(options: argparse.Namespace) -> None:
     with start(dict(options.gate), options.nodes, report=_report) as cluster:
         if options.install:
             _install(cluster)
+        (cluster.directory / _NODES).write_text(
+            "".join(f"{node.name} {node.box.directory}\n" for node in cluster.nodes)
+        )
         (cluster.directory / _OWNER).write_text(str(os.getpid()))
         print(f"the cluster is up after {time.monotonic() - began:.1f} s; hack/cluster down or Ctrl-C ends it")
         print(f"logs: {cluster.directory}", f"export KUBECONFIG={cluster.kubeconfig}", sep="\n", flush=True)
@@ -88,10 +94,17 @@ def _up(options: argparse.Namespace) -> None:
 
 
 def _install(cluster: Cluster) -> None:
+    deploy.deploy(cluster.api)
     for node in cluster.nodes:
-        node.box.install_project()
-        node.product.start_companion()
+        deploy.install(cluster, node)
         node.product.start_plugin()
+        node.product.start_companion()
+    wait_until("the ResourceSlices of all nodes", lambda: _published(cluster) >= {n.name for n in cluster.nodes}, 120)
+
+
+def _published(cluster: Cluster) -> set[str]:
+    """The nodes that have slices."""
+    return {str(each["spec"].get("nodeName")) for each in cluster.api.list("ResourceSlice")}
 
 
 def _running() -> list[Path]:
@@ -99,29 +112,40 @@ def _running() -> list[Path]:
     return [path for path in found if (path / _OWNER).exists() and kept.is_kept(path)]
 
 
-def _the_one() -> Path:
+def _chosen(options: argparse.Namespace) -> Path:
     up = _running()
+    if options.cluster:
+        if options.cluster in up:
+            return Path(options.cluster)
+        raise ClusterError(f"no cluster is up in {options.cluster}; hack/cluster list tells where")
     if len(up) != 1:
         raise ClusterError(
-            "no cluster is up: hack/cluster up" if not up else "several clusters are up: hack/cluster list"
+            f"several clusters are up: --cluster {up[0]}, or another" if up else "no cluster is up: hack/cluster up"
         )
     return up[0]
 
 
-def _down(_options: argparse.Namespace) -> None:
-    directory = _the_one()
+def _down(options: argparse.Namespace) -> None:
+    directory = _chosen(options)
     os.kill(int((directory / _OWNER).read_text()), signal.SIGTERM)
     wait_until(f"the end of the cluster in {directory}", lambda: not directory.exists(), 60)
 
 
-def _logs(_options: argparse.Namespace) -> None:
-    for path in sorted(_the_one().glob("*.log")):
-        print(f"==> {path}", path.read_text(errors="replace")[-20_000:], sep="\n", end="\n\n")
+def _logs(options: argparse.Namespace) -> None:
+    directory = _chosen(options)
+    logs = {str(path): path.read_text(errors="replace") for path in sorted(directory.glob("*.log"))}
+    for line in (directory / _NODES).read_text().splitlines():
+        name, box = line.split(" ", 1)
+        logs |= {f"{name}: {log}": text for log, text in launch.attach(Path(box)).logs().items()}
+    for name, text in logs.items():
+        print(f"==> {name}", text[-20_000:], sep="\n", end="\n\n")
 
 
 def _kubectl(options: argparse.Namespace) -> None:
     program = build.programs() / "kubectl"
-    os.execve(program, ["kubectl", *options.arguments], {**os.environ, "KUBECONFIG": str(_the_one() / _KUBECONFIG)})
+    os.execve(
+        program, ["kubectl", *options.arguments], {**os.environ, "KUBECONFIG": str(_chosen(options) / _KUBECONFIG)}
+    )
 
 
 if __name__ == "__main__":

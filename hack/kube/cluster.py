@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from hack.go import BuildError as GoBuildError
-from hack.kube import build
+from hack.kube import build, deploy
 from hack.kube.api import Api
 from hack.kube.certificates import Wanted
 from hack.kube.control_plane import ADMIN, SERVER_IN_THE_BOX, ControlPlane
@@ -69,15 +69,10 @@ class Cluster:
         self._control_plane.start_apiserver()
         self._control_plane.wait_ready(self.api)
 
-    def service_account_kubeconfig(self, namespace: str, name: str, seconds: int = 24 * 3600) -> str:
-        """A kubeconfig as the boxes need it, with a new token of a service account that is there."""
-        wanted = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": seconds},
-        }
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        token = self.api.request("POST", path, wanted)["status"]["token"]
+    def service_account_kubeconfig(self, namespace: str, name: str, node: str = "") -> str:
+        """A kubeconfig as the boxes need it, with a new token of a service account that is there; the token is bound to
+        `node`, if any."""
+        token = deploy.token(self.api, namespace, name, node)
         return self._control_plane.authority.kubeconfig_with_token(SERVER_IN_THE_BOX, token)
 
     def logs(self, last: int = 20_000) -> dict[str, str]:
@@ -111,7 +106,8 @@ class Cluster:
         node.start_kubelet()
         self.nodes.append(node)
 
-    def _start(self, names: list[str], machine: Machine | None, report: Report) -> None:
+    def bring_up(self, names: Sequence[str], machine: Machine | None, report: Report) -> None:
+        """Start everything, with a node for each name; `start` calls it once."""
         plane = self._control_plane
         began = time.monotonic()
 
@@ -159,10 +155,11 @@ def start(
 
     `gates` are feature gates of all programs. Raises subclasses of NodeError, or TimeoutError.
     """
-    cluster = Cluster(ControlPlane(prepare(machine, report), gates or {}))
-    try:
-        cluster._start([f"node{number + 1}" for number in range(nodes)], machine, report)  # noqa: SLF001
-    except BaseException:
-        cluster.close()
-        raise
+    with ExitStack() as parts:
+        plane = ControlPlane(prepare(machine, report), gates or {})
+        parts.callback(plane.close)
+        cluster = Cluster(plane)
+        parts.callback(cluster.close)
+        cluster.bring_up([f"node{number + 1}" for number in range(nodes)], machine, report)
+        parts.pop_all()  # from now on it is the caller's to close
     return cluster

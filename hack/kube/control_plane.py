@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,11 +62,19 @@ class ControlPlane:
         self.server = f"https://127.0.0.1:{self.port}"
         self.egress = self.directory / "egress.sock"
         self._kept: dict[str, Kept] = {}
-        self.authority = Authority(self.directory / "certificates")
-        self.authority.issue(_USERS)
-        self.authority.key_pair("service-account")
+        try:
+            self.authority = self._credentials()
+        except BaseException:
+            self.close()
+            raise
+
+    def _credentials(self) -> Authority:
+        authority = Authority(self.directory / "certificates")
+        authority.issue(_USERS)
+        authority.key_pair("service-account")
         for user in (ADMIN, SCHEDULER, CONTROLLER_MANAGER):
-            self.kubeconfig(user).write_text(self.authority.kubeconfig(self.server, user))
+            self.kubeconfig(user).write_text(authority.kubeconfig(self.server, user))
+        return authority
 
     def kubeconfig(self, user: str) -> Path:
         return self.directory / f"{user}.kubeconfig"
@@ -173,6 +182,7 @@ class ControlPlane:
             self._kept.popitem()[1].close()
         self._port.close()
         if self._lock >= 0:
+            shutil.rmtree(self.directory, ignore_errors=True)  # still there if etcd was never started
             os.close(self._lock)
             self._lock = -1
 

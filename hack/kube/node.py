@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from hack.kube import deploy
 from hack.kube.api import Api, Object
 from hack.kube.control_plane import SERVICE_ADDRESS
 from hack.kube.errors import ClusterError
@@ -24,6 +25,7 @@ KUBELET_PORT = 10250
 _ADDRESS = "10.0.2.15"
 
 _DIRECTORY = "/etc/kubernetes"
+# The kubelet's own.
 KUBECONFIG = f"{_DIRECTORY}/kubelet.kubeconfig"
 _CONFIG = f"{_DIRECTORY}/kubelet.yaml"
 
@@ -47,7 +49,7 @@ class KubeNode:
         self._started = 0.0
         box.write("/etc/hostname", f"{name}\n")
         box.run(["hostname", name])
-        self.product = Product(box, kubeconfig=KUBECONFIG)
+        self.product = Product(box, kubeconfig=deploy.KUBECONFIG)
 
     def install(self, kubeconfig: str, certificate: Path, key: Path, authority: Path) -> None:
         """Put the kubelet's credentials and configuration into the box."""

@@ -35,26 +35,40 @@ COMMANDS = {"nri-cpu": "nri_cpu.cli", "dra-cpu": "dra.cli"}
 BOOT_LIMIT = 180.0
 
 _CPU = "/sys/devices/system/cpu"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A program that was left running in the box; its output goes to `log` there."""
+    """A program that was left running in the box; its output goes to `log` there.
+
+    Its process is known by `boot`, the boot id, and `born`, its start time (proc(5): stat, field 22), too: after a
+    reboot others have its id, threads among them.
+    """
 
     box: Box
     name: str
     pid: int
     log: str
+    boot: str
+    born: str
 
     def alive(self) -> bool:
         """Whether the process is there and is no zombie."""
-        status = self.box.run(["cat", f"/proc/{self.pid}/stat"], check=False)
-        return status.code == 0 and status.text.rsplit(")", 1)[1].split()[0] != "Z"
+        answer = self.box.run(["cat", _BOOT_ID, f"/proc/{self.pid}/stat"], check=False)
+        boot, _, stat = answer.text.partition("\n")
+        return answer.code == 0 and (boot, _born(stat)) == (self.boot, self.born) and _state(stat) != "Z"
 
     def kill(self, signal_number: int = signal.SIGKILL, limit: float = 30) -> None:
-        """Send a signal and wait until the process is gone."""
+        """Send a signal and wait until the process is gone. Raises NodeError when it was gone before."""
+        if not self.alive():
+            raise NodeError(f"{self.name} has ended before signal {int(signal_number)}: {self.output()[-1000:]}")
         self.box.run(["kill", f"-{int(signal_number)}", str(self.pid)])
-        wait_until(f"the end of {self.name} after signal {int(signal_number)}", lambda: not self.alive(), limit)
+        self.wait_for_end(limit, f" after signal {int(signal_number)}")
+
+    def wait_for_end(self, limit: float, why: str = "") -> None:
+        """Wait until the process is gone."""
+        wait_until(f"the end of {self.name}{why}", lambda: not self.alive(), limit)
 
     def output(self) -> str:
         return self.box.read(self.log).decode(errors="replace")
@@ -84,8 +98,11 @@ class Box:
     def daemon(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Daemon:
         """Start a program that goes on when this call returns; output is appended to /var/log/<name>.log."""
         log = f"/var/log/{name}.log"
-        line = f"setsid {shlex.join(command)} < /dev/null >> {log} 2>&1 & echo $!"
-        return Daemon(self, name, int(self.run(line, env=env).text), log)
+        # Read by the shell itself, which has not waited for the process: its stat is there even if it has ended.
+        facts = f'read -r boot < {_BOOT_ID}; read -r stat < "/proc/$!/stat"; echo "$! $boot $stat"'
+        answer = self.run(f"setsid {shlex.join(command)} < /dev/null >> {log} 2>&1 & {facts}", env=env)
+        pid, boot, stat = f"{answer.text} ".split(" ", 2)
+        return Daemon(self, name, int(pid), log, boot, _born(stat))
 
     def read(self, path: str) -> bytes:
         return self.run(["cat", path]).stdout
@@ -205,6 +222,17 @@ class Box:
             for name in self.run("ls -d /var/log/*.log").text.split():
                 found[name] = self.run(["tail", "-c", str(last), name], timeout=20).stdout.decode(errors="replace")
         return {name: text for name, text in found.items() if text}
+
+
+def _state(stat: str) -> str:
+    """The state in a process's stat (proc(5)); the name before it is in parentheses, and may have any in it."""
+    return stat.rpartition(")")[2].split()[0]
+
+
+def _born(stat: str) -> str:
+    """Its start time, in clock ticks since the boot; empty when there is none."""
+    fields = stat.rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 else ""
 
 
 def _pack(files: Mapping[str, Path | str]) -> bytes:

@@ -1,11 +1,11 @@
-"""keeper.py DIRECTORY PARENT LOCK COMMAND...: runs QEMU, and sees to it that nothing is left of it.
+"""keeper.py DIRECTORY PARENT LOCK COMMAND...: runs a program (QEMU, etcd, ...), and sees that nothing is left of it.
 
-QEMU is killed and the box's directory removed when standard input ends (the owner closes the box), or when the process
-PARENT is gone, however it went. When the keeper itself is killed, the kernel kills QEMU (PR_SET_PDEATHSIG); the
-directory, no longer locked by descriptor LOCK, is then removed by the next box that starts. Other descriptors that are
-handed over go to QEMU.
+The program is killed and the directory removed when standard input ends (the owner closes it), or when the process
+PARENT is gone, however it went. When the keeper itself is killed, the kernel kills the program (PR_SET_PDEATHSIG); the
+directory, no longer locked by descriptor LOCK, is then removed by the next start of its kind. Other descriptors that
+are handed over go to the program.
 
-Standard library only, and little of it: one starts with every box.
+Standard library only, and little of it: one starts with every program.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _STDIN, _FIRST_OTHER, _LAST = 0, 3, 1024
 
 def main() -> int:
     directory, parent, lock = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    qemu = _start(sys.argv[4:], lock)
+    program = _start(sys.argv[4:], lock)
     os.closerange(_FIRST_OTHER, lock)
     os.closerange(lock + 1, _LAST)
     _wait_for_the_end(parent)
     with contextlib.suppress(ProcessLookupError):
-        os.kill(qemu, signal.SIGKILL)
-    os.waitpid(qemu, 0)
+        os.kill(program, signal.SIGKILL)
+    os.waitpid(program, 0)
     shutil.rmtree(directory, ignore_errors=True)
     return 0
 
@@ -54,7 +54,7 @@ def _start(command: list[str], lock: int) -> int:
 
 
 def _wait_for_the_end(parent: int) -> None:
-    """Return when standard input or the parent ends. When QEMU does, its owner may still want its logs."""
+    """Return when standard input or the parent ends. When the program does, its owner may still want its logs."""
     watched = select.poll()
     watched.register(_STDIN, select.POLLIN)
     try:

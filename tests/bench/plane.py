@@ -12,16 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 from dra.devices import DRIVER
 from dra.kubelet.dra_pb2 import Claim
 from hack.kube import build
 from hack.kube.api import Api, Object
 from hack.kube.control_plane import ControlPlane
+from hack.kube.deploy import ACCOUNT, deploy, token
 from hack.node.tools import TO_CERTIFY, Report, need
 from tests.bench.claims import COUNT, NODE, allocated, named
-from tests.cluster.stage import ACCOUNT, DEPLOY
 
 # Its own flow of requests (flowcontrol.apiserver.k8s.io), which metrics of the API server name.
 _FLOW = "bench-dra-cpu"
@@ -39,7 +37,7 @@ class ApiServer:
         kubeconfig = directory / "dra-cpu.kubeconfig"
         self.arguments = (f"--kubeconfig={kubeconfig}",)
         self._deploy()
-        kubeconfig.write_text(plane.authority.kubeconfig_with_token(plane.server, self._token()))
+        kubeconfig.write_text(plane.authority.kubeconfig_with_token(plane.server, token(self._api, *ACCOUNT, NODE)))
         with ThreadPoolExecutor(_MAKERS) as pool:
             self.claims = list(pool.map(self._claim, range(COUNT)))
 
@@ -60,23 +58,10 @@ class ApiServer:
         return requests_in(self._api.text("/metrics"))
 
     def _deploy(self) -> None:
-        for name in ("rbac.yaml", "deviceclass.yaml"):
-            for manifest in yaml.safe_load_all((DEPLOY / name).read_text()):
-                self._api.apply(manifest, manifest["metadata"].get("namespace", ""))
+        deploy(self._api)
         self._api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         self._api.apply(_flow())
         self._api.wait("FlowSchema", _FLOW, lambda flow: flow["status"].get("conditions"))
-
-    def _token(self) -> str:
-        namespace, name = ACCOUNT
-        bound = {"apiVersion": "v1", "kind": "Node", "name": NODE}
-        wanted = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"boundObjectRef": bound, "expirationSeconds": 24 * 3600},
-        }
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        return str(self._api.request("POST", path, wanted)["status"]["token"])
 
     def _claim(self, number: int) -> Claim:
         wanted = allocated(number)

@@ -1,16 +1,11 @@
-"""The product on a cluster as it is deployed: what deploy/ holds is applied, and dra-cpu has a service account's token.
-
-The token is bound to the node, as a pod's is, since deploy/rbac.yaml lets it write only that node's slices.
-"""
+"""The product on a cluster as it is deployed (hack/kube/deploy.py), which a scenario changes and restores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import yaml
-
+from hack.kube import deploy
 from hack.node.access import Daemon
 from hack.node.errors import NodeError
 from hack.wait import wait_until
@@ -20,10 +15,6 @@ from tests.cluster.manifests import container, pod
 if TYPE_CHECKING:
     from hack.kube.cluster import Cluster
     from hack.kube.node import KubeNode
-
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-ACCOUNT = ("kube-system", "dra-cpu")
-KUBECONFIG = "/etc/dra-cpu/kubeconfig"
 
 # A shared container that is always there, whose place shows what the shared pool is.
 BYSTANDER = "bystander"
@@ -42,11 +33,8 @@ class Stage:
 
     def set_up(self, *arguments: str) -> None:
         """Deploy and start everything."""
-        for name in ("rbac.yaml", "deviceclass.yaml"):
-            for manifest in yaml.safe_load_all((DEPLOY / name).read_text()):
-                self.cluster.api.apply(manifest, manifest["metadata"].get("namespace", ""))
-        self.node.box.install_project()
-        self.node.box.write(KUBECONFIG, yaml.safe_dump(bound_kubeconfig(self.cluster, self.node.name)), 0o600)
+        deploy.deploy(self.cluster.api)
+        deploy.install(self.cluster, self.node)
         self.product.start_plugin()
         self.companion(*arguments)
         self.cluster.api.apply(pod(BYSTANDER, container("main")), "default")
@@ -63,7 +51,7 @@ class Stage:
             self.product.companion.kill(15)
         log = "/var/log/dra-cpu.log"
         before = int(self.node.box.run(f"touch {log} && wc -c < {log}").text)
-        command = [*program, "run", "--kubeconfig", KUBECONFIG, *arguments]
+        command = [*program, "run", "--kubeconfig", deploy.KUBECONFIG, *arguments]
         daemon = self.product.companion = self.node.box.daemon("dra-cpu", command, env)
         self._usual = not arguments and not env
 
@@ -91,19 +79,6 @@ class Stage:
             self.companion()
 
 
-def bound_kubeconfig(cluster: Cluster, node: str) -> Any:
-    """A kubeconfig for dra-cpu in the node's box, with a token that names the node."""
-    namespace, name = ACCOUNT
-    found = yaml.safe_load(cluster.service_account_kubeconfig(namespace, name))
-    found["users"][0]["user"]["token"] = token(cluster, node)
-    return found
-
-
 def token(cluster: Cluster, node: str) -> str:
     """A token of dra-cpu's service account; `node` is the node it is bound to, empty for one that is free."""
-    namespace, name = ACCOUNT
-    bound = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}} if node else {}
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-    wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": bound}
-    answer = cluster.api.request("POST", path, {**wanted, "spec": {**bound, "expirationSeconds": 24 * 3600}})
-    return str(answer["status"]["token"])
+    return deploy.token(cluster.api, *deploy.ACCOUNT, node)

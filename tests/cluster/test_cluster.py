@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ from hack.kube.cluster import Cluster
 from hack.kube.errors import ApiError, ClusterError
 from hack.kube.node import KubeNode, is_ready
 from hack.node import kept, qemu
-from hack.node.container_image import NAME as IMAGE
 from hack.wait import wait_until
+from tests.cluster import manifests
 from tests.cluster.conftest import StartCluster, create_namespace
+from tests.cluster.manifests import container
 
 # A test may have to start a cluster, on a machine that is busy with other things.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -28,13 +31,9 @@ PROJECT = Path(__file__).parents[2]
 
 
 def pod(name: str, *command: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "main", "image": IMAGE, "command": list(command or ("sleep", "100000"))}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1, **spec},
-    }
+    """A pod with a network of its own."""
+    main = container("main", command=command or ("sleep", "100000"))
+    return manifests.pod(name, main, **{"hostNetwork": False, **spec})
 
 
 def is_running(found: dict[str, Any]) -> bool:
@@ -196,41 +195,52 @@ def test_gates_reach_all_programs_and_two_nodes_run_pods(start_cluster: StartClu
     run_pod(cluster, "both", pod("again", nodeName="node2"))
 
 
-def test_a_program_that_does_not_start_is_told_with_its_words() -> None:
-    before = set(kept.directories(control_plane.PREFIX))
+def test_a_program_that_does_not_start_is_told_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "PREFIX", f"nri-cpu-no-gate-{os.getpid()}-")
     with pytest.raises(ClusterError, match=r"has ended: .*unrecognized feature gate: NoSuchGate"):
         kube.start(gates={"NoSuchGate": True})
-    assert set(kept.directories(control_plane.PREFIX)) <= before
+    assert not kept.directories(control_plane.PREFIX)
 
 
+# Holds a cluster as long as its standard input is open: not longer than the test's process lives.
 OWNER = """
-import sys, time
+import sys
 from hack.kube.cluster import start
 cluster = start()
 print(cluster.directory, cluster.nodes[0].box.directory, flush=True)
-time.sleep(1000)
+sys.stdin.read()
 """
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "qemu-system-x86_64", "relay.py")
 
 
 def test_nothing_is_left_when_the_starter_is_killed() -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=PROJECT, stdin=pipe, stdout=pipe, text=True)
     assert owner.stdout
-    with owner, owner.stdout as said:
-        directories = [Path(word) for word in said.readline().split()]
-        found = processes_of(directories[0])
+    try:
+        directories = [Path(word) for word in owner.stdout.readline().split()]
+        found = processes_of(directories)
+    finally:
         owner.kill()
-    assert {"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"} <= set(found.values())
+        owner.communicate()
+    assert len(directories) == 2
+    names = {Path(word).name for command in found.values() for word in command}
+    assert set(PROGRAMS) <= names
     wait_until("the end of directories", lambda: not any(path.exists() for path in directories), 60)
     wait_until("the end of programs", lambda: not any(Path(f"/proc/{pid}").exists() for pid in found), 60)
     assert not set(directories) & {*kept.directories(control_plane.PREFIX), *kept.directories(qemu.PREFIX)}
 
 
-def processes_of(directory: Path) -> dict[int, str]:
-    """Process id -> name, of the processes whose command line names the directory."""
-    found = {}
+def processes_of(directories: Sequence[Path]) -> dict[int, list[str]]:
+    """Process id -> command line, of processes whose command line names one of the directories, and their children."""
+    commands, parents = {}, {}
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            command = (entry / "cmdline").read_bytes().split(b"\0")
-            if any(str(directory).encode() in word for word in command):
-                found[int(entry.name)] = Path(command[0].decode()).name
-    return found
+        with suppress(OSError, ValueError):  # it has ended, or is none
+            commands[int(entry.name)] = (entry / "cmdline").read_text(errors="replace").split("\0")
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    named = {
+        pid
+        for pid, command in commands.items()
+        if any(str(directory) in word for word in command for directory in directories)
+    }
+    return {pid: command for pid, command in commands.items() if pid in named or parents.get(pid) in named}

@@ -22,6 +22,8 @@ from dra.kubelet import dra_pb2 as pb
 from hack import product
 from hack.node import acpi, cpio, debian, image, kernel, qemu, qmp, tools
 from hack.node.__main__ import main
+from hack.node.access import Box, Daemon
+from hack.node.channel import Result
 from hack.node.cri.client import log_text
 from hack.node.errors import BuildError, ChannelError, NodeError, QemuError, ToolsMissingError
 from hack.node.guest import frames
@@ -316,3 +318,30 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
         main(arguments)
     assert ended.value.code == 2
     assert "usage: hack/box" in capsys.readouterr().err
+
+
+class OneProcess:
+    """A box that has one process, of id 7: its boot id, state and start time."""
+
+    def __init__(self, boot: str, state: str, born: int) -> None:
+        self.facts = f"{boot}\n7 (a ) b) {state} {' '.join(['1'] * 18)} {born} 1\n"
+
+    def run(self, command: list[str], *, check: bool) -> Result:
+        there = command[-1] == "/proc/7/stat"
+        return Result(not there, self.facts.encode() if there else b"one\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("pid", "process", "alive"),
+    [
+        (7, OneProcess("one", "S", 100), True),
+        (7, OneProcess("one", "Z", 100), False),
+        (7, OneProcess("one", "S", 101), False),
+        (7, OneProcess("two", "S", 100), False),
+        (8, OneProcess("one", "S", 100), False),
+    ],
+)
+def test_a_daemon_is_the_process_that_was_started_and_none_that_has_its_id_later(
+    pid: int, process: OneProcess, alive: bool
+) -> None:
+    assert Daemon(cast("Box", process), "talker", pid, "/none", "one", "100").alive() == alive

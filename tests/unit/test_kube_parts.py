@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from hack.kube.certificates import Authority, Wanted
 from hack.kube.control_plane import held_port
 from hack.kube.egress import Egress
 from hack.node import kept, tools
-from hack.node.errors import ChannelError
+from hack.node.errors import BuildError, ChannelError
 from hack.wait import wait_until
 
 RELAY = Path(node.__file__).with_name("relay.py")
@@ -212,6 +213,12 @@ def test_the_proxy_hangs_up_on_all_else(proxy: Path, request_bytes: bytes) -> No
     assert ask(proxy, b"CONNECT node1:1 HTTP/1.1\r\n\r\n") == b"HTTP/1.1 200 OK\r\n\r\n1"
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Abandoned directories are removed by the next start of their kind; here that is none but the test's own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def start_kept(tmp_path: Path, *command: str) -> tuple[kept.Kept, Path]:
     directory, lock = kept.locked_directory("nri-cpu-test-")
     made = kept.Kept(command, directory=directory, lock=lock, log=tmp_path / "log")
@@ -272,3 +279,30 @@ def test_without_a_cluster_one_line_says_how_to_get_one(
     monkeypatch.setattr(control_plane, "PREFIX", "nri-cpu-no-cluster-")
     assert main(command) == 1
     assert capsys.readouterr().err == "cluster: no cluster is up: hack/cluster up\n"
+    assert main(["--cluster", "/none", *command]) == 1
+    assert capsys.readouterr().err == "cluster: no cluster is up in /none; hack/cluster list tells where\n"
+
+
+@pytest.mark.parametrize("command", [["down"], ["logs"], ["kubectl", "get", "pods"]])
+def test_among_several_clusters_one_has_to_be_named(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    locks = []
+    for _ in range(2):
+        directory, lock = kept.locked_directory(control_plane.PREFIX)
+        (directory / "owner").write_text("1")
+        locks.append(lock)
+    first, _second = kept.directories(control_plane.PREFIX)
+    assert main(command) == 1
+    assert capsys.readouterr().err == f"cluster: several clusters are up: --cluster {first}, or another\n"
+    for lock in locks:
+        os.close(lock)
+
+
+def test_a_control_plane_that_gets_no_certificates_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "openssl").write_text("#!/bin/sh\necho no luck >&2; exit 1\n")
+    (tmp_path / "openssl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(BuildError, match="no luck"):
+        control_plane.ControlPlane(tmp_path, {})
+    assert not kept.directories(control_plane.PREFIX)
