@@ -25,8 +25,8 @@ from nri_cpu.checkpoint.model import ClaimRecord, DeviceAllocation
 from nri_cpu.cpuset import CPUSet
 from nri_cpu.topology.model import Topology
 
-# Devices that an error names. In individual mode there are as many as CPUs.
-_SHOWN_DEVICES = 8
+# Devices or claims that an error names. In individual mode there are as many devices as CPUs.
+_SHOWN_NAMES = 8
 _SHOWN_TEXT = 100
 
 _UNSET = CpuConfig()
@@ -151,7 +151,7 @@ def choose(node: Node, claim: Claim, others: Mapping[str, ClaimRecord], online: 
             options[result.request] = {"cpuset": str(cpus)}
         else:
             free = (device.cpus & online) - prepared - taken
-            cpus, options[result.request] = _allocated(node, device, asked, result.consumed_cpus, free)
+            cpus, options[result.request] = _allocated(node, device, asked, result.consumed_cpus, free, others)
         chosen.append(DeviceAllocation(result.request, result.pool, result.device, cpus, result.share_id))
     taken = CPUSet.union(allocation.cpus for allocation in chosen)
     left = len(online - node.reserved - prepared - taken)
@@ -210,10 +210,10 @@ def _why(node: Node, name: str) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """The first names of devices, and how many more there are."""
+    """The first names, and how many more there are."""
     names = list(names)
-    rest = f" and {len(names) - _SHOWN_DEVICES} more" if len(names) > _SHOWN_DEVICES else ""
-    return ", ".join(names[:_SHOWN_DEVICES]) + rest
+    rest = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + rest
 
 
 def _asked(claim: Claim, result: Result, device: Device) -> CpuConfig:
@@ -316,7 +316,7 @@ def _short(cpus: CPUSet) -> str:
 
 
 def _allocated(
-    node: Node, device: Device, asked: CpuConfig, count: int, free: CPUSet
+    node: Node, device: Device, asked: CpuConfig, count: int, free: CPUSet, others: Mapping[str, ClaimRecord]
 ) -> tuple[CPUSet, Mapping[str, object]]:
     """CPUs out of `free`, and how they were chosen: as the claim says, else its class, else the configuration."""
     config = merge((node.default, asked))
@@ -334,7 +334,17 @@ def _allocated(
     try:
         return allocate(node.topology, free, count, options), _applied(options)
     except AllocationError as error:
-        raise ClaimError(f"device {device.name} ({said(len(device.cpus))}): {error}") from None
+        raise ClaimError(f"device {device.name} ({said(len(device.cpus))}): {error}{_held(device, others)}") from None
+
+
+def _held(device: Device, others: Mapping[str, ClaimRecord]) -> str:
+    """Who has CPUs of the device: one of them may be a pod that was deleted by force and still runs (fault K2)."""
+    holders = [record for record in others.values() if not record.cpus.isdisjoint(device.cpus)]
+    if not holders:
+        return ""
+    cpus = CPUSet.union(record.cpus for record in holders) & device.cpus
+    names = _listed(f"{record.namespace}/{record.name}" for record in holders)
+    return f"; of it {said(len(cpus))} prepared for {'claims' if len(holders) > 1 else 'claim'} {names}"
 
 
 def _applied(options: AllocationOptions) -> Mapping[str, object]:

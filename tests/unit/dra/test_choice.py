@@ -93,6 +93,14 @@ def test_a_claim_that_overtakes_an_unprepare_gets_other_cpus_or_none() -> None:
     assert chosen(node(t1()), grouped(2), other) == ["4,12"]
     text = refusal(node(t1()), grouped(12), other)
     assert text.startswith("device cpudevnuma000 (16 CPUs): 12 CPUs requested, 8 free")
+    assert text.endswith("; of it 8 CPUs prepared for claim default/c2")
+
+
+@pytest.mark.fault("K2")
+def test_a_full_device_is_told_with_who_has_it() -> None:
+    two = (record(2, ("cpudevnuma000", "0,8")), record(3, ("cpudevnuma000", "1-7,9-15")))
+    text = refusal(node(t1()), grouped(1), *two)
+    assert text.endswith("; of it 16 CPUs prepared for claims default/c2, default/c3")
 
 
 @pytest.mark.fault("A9")
