@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -207,7 +206,7 @@ OWNER = """
 import sys
 from hack.kube.cluster import start
 cluster = start()
-print(cluster.directory, cluster.nodes[0].box.directory, flush=True)
+print(cluster.directory, cluster.nodes[0].box.directory, cluster.api.port, flush=True)
 sys.stdin.read()
 """
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "qemu-system-x86_64", "relay.py")
@@ -218,29 +217,25 @@ def test_nothing_is_left_when_the_starter_is_killed() -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=PROJECT, stdin=pipe, stdout=pipe, text=True)
     assert owner.stdout
     try:
-        directories = [Path(word) for word in owner.stdout.readline().split()]
-        found = processes_of(directories)
+        *words, port = owner.stdout.readline().split()
+        found = processes_of(*words, f"relay.py {port}")
     finally:
         owner.kill()
         owner.communicate()
-    assert len(directories) == 2
-    names = {Path(word).name for command in found.values() for word in command}
+    directories = [Path(word) for word in words]
+    names = {Path(word).name for command in found.values() for word in command.split()}
     assert set(PROGRAMS) <= names
     wait_until("the end of directories", lambda: not any(path.exists() for path in directories), 60)
     wait_until("the end of programs", lambda: not any(Path(f"/proc/{pid}").exists() for pid in found), 60)
     assert not set(directories) & {*kept.directories(control_plane.PREFIX), *kept.directories(qemu.PREFIX)}
 
 
-def processes_of(directories: Sequence[Path]) -> dict[int, list[str]]:
-    """Process id -> command line, of processes whose command line names one of the directories, and their children."""
-    commands, parents = {}, {}
+def processes_of(*marks: str) -> dict[int, str]:
+    """Process id -> command line, of the processes that have one of the marks in it."""
+    found = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):  # it has ended, or is none
-            commands[int(entry.name)] = (entry / "cmdline").read_text(errors="replace").split("\0")
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    named = {
-        pid
-        for pid, command in commands.items()
-        if any(str(directory) in word for word in command for directory in directories)
-    }
-    return {pid: command for pid, command in commands.items() if pid in named or parents.get(pid) in named}
+            command = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+            if any(mark in command for mark in marks):
+                found[int(entry.name)] = command
+    return found
