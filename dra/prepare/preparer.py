@@ -96,10 +96,11 @@ class Preparer:
                 claims = self._read(by_uid, deadline, outcomes)
                 node, online = self._node(), self._online() if claims else EMPTY
                 jobs = [Job(claim.uid, _decision(node, claim, online, awaited)) for claim in claims if claim.results]
+                nothing = [claim for claim in claims if not claim.results]
                 self._ledger.transact(jobs)
+                outcomes |= {claim.uid: self._without_devices(by_uid[claim.uid], claim) for claim in nothing}
         except Exception as error:
             return {uid: self._refused("prepare", ref, error) for uid, ref in by_uid.items()}
-        outcomes |= {claim.uid: () for claim in claims if not claim.results}
         for job in jobs:
             if job.error or not job.record:
                 outcomes[job.uid] = self._refused("prepare", by_uid[job.uid], job.error)
@@ -154,6 +155,17 @@ class Preparer:
             else:
                 claims.append(found)
         return claims
+
+    def _without_devices(self, ref: ClaimRef, claim: Claim) -> Prepared | Refusal:
+        """The outcome for a claim that is allocated nothing of ours (fault A5): refused where it had something, as for
+        any other change (fault A6)."""
+        record = self._ledger.claims.get(claim.uid)
+        try:
+            if record:
+                confirm(record, claim)
+        except ClaimError as error:
+            return self._refused("prepare", ref, error)
+        return ()
 
     def _refused(self, what: str, ref: ClaimRef, error: Exception | None) -> Refusal:
         """The refusal as text that names the claim, told to the log; a fault of ours goes there with its traceback."""

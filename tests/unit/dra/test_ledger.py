@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
+from dra.cdi import CdiDirectory
 from dra.prepare import ledger
 from dra.prepare.preparer import PreparedDevice
 from nri_cpu.checkpoint import codec, files
@@ -374,3 +375,17 @@ def test_nothing_is_answered_while_a_lost_checkpoint_can_not_be_written(
     assert "disk full. The next claim to be prepared or unprepared tries again" in "".join(lines)
     assert rig.prepare(kept) == cpus
     assert rig.unprepare(unknown) == ""
+
+
+@pytest.mark.fault("A1")
+def test_a_claim_that_is_taken_back_has_no_spec_of_before_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = rig.claim()
+    rig.cdi.write(ref.uid, b"{}")
+
+    def fail(self: CdiDirectory, uid: str, spec: bytes) -> None:
+        raise CheckpointUnwritable("no space")
+
+    monkeypatch.setattr(CdiDirectory, "write", fail)
+    assert rig.refusal(ref) == f"claim {ref}: no space"
+    assert not rig.spec(ref).exists()
+    assert rig.recorded == {}

@@ -377,17 +377,3 @@ def test_two_claims_of_the_most_devices_that_a_claim_can_have_are_64_cpus_for_on
     use = wish(follow(State(online=online, reserved=CPUSet()), online, rig.on_disk()), facts)
     assert isinstance(use, Use)
     assert use.cpus == CPUSet(range(64))
-
-
-@pytest.mark.fault("A1")
-def test_a_claim_that_is_taken_back_has_no_spec_of_before_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    ref = rig.claim()
-    rig.cdi.write(ref.uid, b"{}")
-
-    def fail(self: CdiDirectory, uid: str, spec: bytes) -> None:
-        raise CheckpointUnwritable("no space")
-
-    monkeypatch.setattr(CdiDirectory, "write", fail)
-    assert rig.refusal(ref) == f"claim {ref}: no space"
-    assert not rig.spec(ref).exists()
-    assert rig.recorded == {}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dra.claims import ClaimRef
 from dra.devices import DeviceMode
-from tests.unit.dra.manifests import config, manifest, result, uid
+from tests.unit.dra.manifests import NODE, config, manifest, result, uid
 from tests.unit.dra.rig import Rig
 from tests.unit.dra.test_claims import JSON, paths
 
@@ -143,3 +143,25 @@ def test_any_allocation_is_prepared_or_refused(rig: Rig, results: list[dict[str,
     claim = manifest(claim_uid=uid(1), name="c1")
     claim["status"]["allocation"]["devices"] = {"results": results, "config": configs}
     assert_whole_or_nothing(rig, claim)
+
+
+@pytest.mark.fault("A5", "A6")
+@pytest.mark.parametrize("others", [[], [{"request": "gpu", "driver": "gpu.example", "pool": "p", "device": "gpu0"}]])
+def test_a_claim_allocated_none_of_our_devices_any_more_is_refused_until_it_is_unprepared(
+    tmp_path: Path, others: list[dict[str, Any]]
+) -> None:
+    rig = Rig(tmp_path)
+    ref, foreign = rig.claim(1), rig.claim(2, {"request": "gpu", "driver": "x", "pool": "p", "device": "d"})
+    rig.prepare(ref)
+    before = rig.snapshot()
+    rig.claims.manifests[ref.name]["status"]["allocation"]["devices"]["results"] = others
+    answer = rig.outcome(ref, foreign)
+    assert answer[foreign.uid] == ()
+    assert answer[ref.uid] == (
+        f"claim {ref}: it was prepared here with 2 CPUs of {NODE}/cpudevnuma000 for cpus and is allocated nothing now: "
+        "it can be prepared anew once the kubelet has unprepared it"
+    )
+    assert rig.snapshot() == before
+    assert rig.unprepare(ref) == ""
+    assert rig.outcome(ref) == {ref.uid: ()}
+    assert rig.recorded == {}

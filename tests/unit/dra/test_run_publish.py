@@ -188,3 +188,21 @@ def test_the_mapping_to_allocatable_resources_is_published_where_it_is_asked_for
     assert device["nodeAllocatableResources"] == {
         "cpu": {"mapping": {"capacityKey": CAPACITY, "capacityMultiplier": "1"}}
     }
+
+
+def test_what_the_node_supports_when_the_kubelet_registers_is_published_at_once(
+    companion: Companion, server: FakeApiServer
+) -> None:
+    """As after an upgrade of the kubelet: of the Node object nothing is watched."""
+    given = arguments(companion, server)
+    with (companion.directory / "config.yaml").open("a") as config:
+        config.write("publishNodeAllocatableResourceMapping: true\n")
+    kubelet = FakeKubelet(companion.kubelet_root)
+    with companion.started(*given) as running:
+        running.said("publishNodeAllocatableResourceMapping has no effect")
+        published(server, **numa(4, 4, 4, 4))
+        features = {"status": {"declaredFeatures": ["DRANodeAllocatableResources"]}}
+        server.objects.update(NODES, NODE, {"metadata": {"name": NODE}, **features})
+        with kubelet.running():
+            wait_until("the mapping", lambda: "nodeAllocatableResources" in slices(server)[0]["spec"]["devices"][0])
+        assert running.end() == 0
