@@ -338,3 +338,10 @@ def test_a_plan_changes_nothing_that_it_is_given() -> None:
 )
 def test_only_what_says_another_driver_or_node_is_left_alone(spec: object, own: bool) -> None:
     assert is_own({"spec": spec}, NODE) is own
+
+
+@pytest.mark.parametrize("count", [1.0, True])
+def test_a_number_of_slices_that_is_no_whole_number_is_mended_though_python_takes_it_for_one(count: object) -> None:
+    items = published(1).api.list().items
+    items[0]["spec"]["pool"]["resourceSliceCount"] = count
+    assert sizes(plan(items, desired(1), OWNER)) == (0, 1, 0)
