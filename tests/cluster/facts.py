@@ -46,8 +46,10 @@ class Allocated:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One node. `online`: by the kernel; `specs`: the claims of our CDI specs; `leftovers`: files of ours that nobody
-    reads; `kubelet`: UIDs of the claims that the kubelet has to unprepare; `offered`: CPUs of each published device;
-    `metadata` and `mounts`: UIDs of the claims with metadata files, and of those with CDI specs that mount them."""
+    reads; `kubelet`: UIDs of the claims that the kubelet has to unprepare, `handed`: of those, the ones that it has got
+    devices of; `offered`: CPUs of each published device; `metadata` and `mounts`: UIDs of the claims with metadata
+    files, and of those with CDI specs that mount them; `unseen`: containers that run by the runtime or by the API, and
+    of which the kernel shows nothing."""
 
     online: CPUSet
     checkpoint: Checkpoint
@@ -57,9 +59,11 @@ class Facts:
     containers: tuple[Running, ...]
     allocated: Mapping[str, Allocated]
     kubelet: frozenset[str]
+    handed: frozenset[str]
     offered: Mapping[str, int]
     metadata: frozenset[str]
     mounts: frozenset[str]
+    unseen: tuple[str, ...]
 
     @property
     def records(self) -> Mapping[str, ClaimRecord]:
@@ -75,9 +79,14 @@ class Facts:
         return tuple(container for container in self.containers if not container.proofs)
 
     @property
+    def claimed(self) -> CPUSet:
+        """CPUs of prepared claims, and of those whose container has outlived them."""
+        living = CPUSet.union(cpus for container in self.exclusive for cpus in container.given.values())
+        return self.checkpoint.prepared | living
+
+    @property
     def pool(self) -> CPUSet:
         """Where shared containers belong: on line, not reserved, in no prepared claim, of no living claim container;
         with none left the reserved CPUs (fault A23)."""
-        living = CPUSet.union(cpus for container in self.exclusive for cpus in container.given.values())
-        free = self.online - self.checkpoint.prepared - living
+        free = self.online - self.claimed
         return (free - self.checkpoint.reserved) or (free & self.checkpoint.reserved)

@@ -13,40 +13,75 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from hack.node.errors import NodeError
+from hack.node.machine import Machine
 from hack.wait import wait_until
+from nri_cpu.checkpoint.model import ClaimRecord
 from nri_cpu.cpuset import CPUSet
-from tests.cluster.facts import Facts, Running
+from tests.cluster.facts import Allocated, Facts, Running
 from tests.cluster.observe import observe, poke_runtime
 
 if TYPE_CHECKING:
     from hack.kube.cluster import Cluster
+    from hack.kube.node import KubeNode
+
+
+def _places(nodes: tuple[CPUSet, ...]) -> Mapping[str, CPUSet]:
+    """The CPUs of every device that the box can have, by the device's name; two NUMA nodes are a socket."""
+    places = {f"cpudevnuma{node:03}": cpus for node, cpus in enumerate(nodes)}
+    places |= {f"cpudevsocket{number:03}": nodes[2 * number] | nodes[2 * number + 1] for number in (0, 1)}
+    places |= {"cpudevmachine": (everything := CPUSet.union(nodes))}
+    return places | {f"cpudev{cpu:03}": CPUSet([cpu]) for cpu in everything}
+
+
+_PLACES = _places(Machine().node_cpus())
 
 # Everything that must settle has settled by then, on a busy machine. Seconds.
 _LIMIT = 60.0
 
 
-def check(
-    cluster: Cluster, before: Collection[Facts] = (), kept_on_reserved: Collection[str] = ()
-) -> tuple[Facts, ...]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a test has done that excuses something, each by UIDs of claims.
+
+    `kept_on_reserved`: prepared before their CPUs became reserved (fault R4); `by_hand`: prepared without the kubelet;
+    `outlived`: unprepared while their container lives (fault K2).
+    """
+
+    kept_on_reserved: Collection[str] = ()
+    by_hand: Collection[str] = ()
+    outlived: Collection[str] = ()
+
+
+_NOTHING = Known()
+
+
+def check(cluster: Cluster, before: Collection[Facts] = (), known: Known = _NOTHING) -> tuple[Facts, ...]:
     """Wait until all invariants hold on all nodes, and return what is true then, node by node.
 
-    `before`: what an earlier call returned, for invariant 4. `kept_on_reserved`: UIDs of claims that were prepared
-    before their CPUs became reserved (fault R4). Raises AssertionError with what is still wrong after a minute.
+    That nobody is on the CPUs of a living claim's container must hold at once, before anything is waited for and before
+    anybody calls the runtime. The rest may take its time: the API is told later, and a shared container gets freed CPUs
+    with the runtime's next call to nri-cpu, which is made here.
+    `before`: what an earlier call returned, for invariant 4. Raises AssertionError with what is wrong, after a minute.
     """
     last: list[str] = []
     earlier = tuple(before) or (None,) * len(cluster.nodes)
+    for node in cluster.nodes:
+        _check_at_once(cluster, node)
 
     def settled() -> tuple[Facts, ...] | None:
         facts = []
         last.clear()
         for node, then in zip(cluster.nodes, earlier, strict=True):
             poke_runtime(node)
-            facts.append(observe(cluster, node))
-            last.extend(f"{node.name}: {problem}" for problem in problems(facts[-1], then, kept_on_reserved))
+            if found := _observed(cluster, node, last):
+                facts.append(found)
+                last.extend(f"{node.name}: {problem}" for problem in problems(found, then, known))
         return None if last else tuple(facts)
 
     try:
@@ -55,14 +90,41 @@ def check(
         raise AssertionError("\n".join(last)) from None
 
 
-def problems(facts: Facts, before: Facts | None = None, kept_on_reserved: Collection[str] = ()) -> list[str]:
+def _check_at_once(cluster: Cluster, node: KubeNode) -> None:
+    problems: list[str] = []
+    facts = wait_until("an observation", lambda: _observed(cluster, node, problems), _LIMIT)
+    if said := list(overlaps(facts)):
+        raise AssertionError("\n".join(f"{node.name}: at once: {problem}" for problem in said))
+
+
+def _observed(cluster: Cluster, node: KubeNode, problems: list[str]) -> Facts | None:
+    """None, with the reason among the problems, when something went away while it was looked at."""
+    try:
+        return observe(cluster, node)
+    except NodeError as error:
+        problems.append(f"{node.name}: {error}")
+        return None
+
+
+def overlaps(facts: Facts) -> Iterator[str]:
+    """Containers that are on CPUs of another one's claim, or of another claim's container."""
+    for container in facts.exclusive:
+        own = CPUSet.union(container.given.values()) & facts.online
+        for other in facts.containers:
+            where = CPUSet.union([other.cpus, *other.allowed])
+            if other.id != container.id and (both := where & own):
+                yield f"{other.title} may run on CPUs {both}, which are those of {container.title}"
+
+
+def problems(facts: Facts, before: Facts | None = None, known: Known = _NOTHING) -> list[str]:
     """What is not as it must be, each with its invariant's number in front."""
+    facts = replace(facts, kubelet=facts.kubelet.union(known.by_hand))
     found = (
-        _disjoint(facts, kept_on_reserved),
+        _disjoint(facts, known.kept_on_reserved),
         _shared(facts),
-        _exclusive(facts),
+        _exclusive(facts, known.outlived),
         _unchanged(facts, before),
-        _nothing_left(facts),
+        _nothing_left(facts, known.outlived),
         _never_empty(facts),
         _applied(facts),
         _nothing_lost(facts),
@@ -85,14 +147,22 @@ def _shared(facts: Facts) -> Iterator[str]:
         if container.cpus != facts.pool:
             yield f"{container.title}, shared, is on CPUs {container.cpus}, the pool is {facts.pool}"
         yield from _strays(container, facts.pool)
+    if not facts.shared:
+        yield "there is no shared container, so that nothing shows where the pool is"
+    for title in facts.unseen:
+        yield f"{title} runs, and the kernel shows no cgroup of it with a process: nobody knows where it is"
 
 
-def _exclusive(facts: Facts) -> Iterator[str]:
+def _exclusive(facts: Facts, outlived: Collection[str]) -> Iterator[str]:
     for container in facts.containers:
         if container.wants is not None and container.wants != set(container.proofs):
             yield f"{container.title} is to have claims {set(container.wants)}, and has {set(container.proofs)}"
     for container in facts.exclusive:
-        cpus = CPUSet.union(facts.records[uid].cpus for uid in container.proofs if uid in facts.records)
+        cpus = CPUSet.union(
+            container.given[uid] if uid in outlived else facts.records[uid].cpus
+            for uid in container.proofs
+            if uid in outlived or uid in facts.records
+        )
         belongs = (cpus & facts.online) or facts.pool  # an empty cpuset would be everywhere (fault H5)
         if container.cpus != belongs:
             yield f"{container.title} is on CPUs {container.cpus}, its claims have {cpus}"
@@ -117,7 +187,7 @@ def _unchanged(facts: Facts, before: Facts | None) -> Iterator[str]:
                 yield f"claim {uid} had CPUs {then.cpus}, now it has {now.cpus}"
 
 
-def _nothing_left(facts: Facts) -> Iterator[str]:
+def _nothing_left(facts: Facts, outlived: Collection[str]) -> Iterator[str]:
     yield from (f"{name} is left over" for name in facts.leftovers)
     for uid in {*facts.records, *facts.specs}:
         if facts.records.get(uid) != facts.specs.get(uid):
@@ -125,19 +195,32 @@ def _nothing_left(facts: Facts) -> Iterator[str]:
     for what, uids in (("metadata files", facts.metadata), ("mounts of metadata", facts.mounts)):
         if uids != facts.records.keys():
             yield f"claims with {what} are {set(uids)}, prepared are {set(facts.records)}"
+    yield from (f"claim {uid} has an owner, and is not prepared" for uid in facts.owners if uid not in facts.records)
+    for uid in facts.handed.difference(facts.records, outlived):
+        yield f"claim {uid} is not prepared, and the kubelet has got its devices"
     for uid, record in facts.records.items():
         if uid not in facts.kubelet:
             yield f"claim {uid} is prepared, and the kubelet knows nothing of it: nobody will unprepare it"
-        allocated = facts.allocated.get(uid)
-        prepared = tuple((device.device, len(device.cpus)) for device in record.devices)
-        if allocated and allocated.results != prepared:
-            yield f"claim {uid} is prepared with {prepared}, allocated is {allocated.results}"
+        yield from _not_as_allocated(record, facts.allocated.get(uid))
     for container in facts.exclusive:
         for uid in container.proofs:
+            if uid in outlived:
+                continue
             if uid not in facts.records:
                 yield f"{container.title} runs with claim {uid}, which is not prepared"
             elif (container.pod_uid, container.name) != _owner(facts, uid):
                 yield f"claim {uid} belongs to {_owner(facts, uid)} by the owners' file, {container.title} has it"
+
+
+def _not_as_allocated(record: ClaimRecord, allocated: Allocated | None) -> Iterator[str]:
+    prepared = tuple((device.device, len(device.cpus)) for device in record.devices)
+    if allocated and allocated.results != prepared:
+        yield f"claim {record.uid} is prepared with {prepared}, allocated is {allocated.results}"
+    if record.cpus != CPUSet.union(device.cpus for device in record.devices):
+        yield f"claim {record.uid} has CPUs {record.cpus}, its devices are {record.devices}"
+    for device in record.devices:
+        if not device.cpus <= (place := _PLACES[device.device]):
+            yield f"claim {record.uid} has CPUs {device.cpus} of {device.device}, which is CPUs {place}"
 
 
 def _owner(facts: Facts, uid: str) -> tuple[str, str] | None:
@@ -161,10 +244,10 @@ def _applied(facts: Facts) -> Iterator[str]:
 
 
 def _nothing_lost(facts: Facts) -> Iterator[str]:
-    reserved, prepared = facts.checkpoint.reserved, facts.checkpoint.prepared
+    reserved, claimed = facts.checkpoint.reserved, facts.claimed
     for container in facts.shared[:1]:
         fallback = container.cpus <= reserved
-        parts = [prepared & facts.online, reserved & facts.online - prepared]
+        parts = [claimed & facts.online, reserved & facts.online - claimed]
         if not fallback:
             parts.append(container.cpus)
         if sum(map(len, parts)) != len(facts.online):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dra.cpu_config import API_VERSION
-from dra.devices import CAPACITY, DRIVER
 from hack.node.container_image import NAME as IMAGE
 
 Manifest = dict[str, Any]
 
 API = "resource.k8s.io/v1"
+
+# As users have them in their manifests, whatever the product calls them.
+DRIVER, CAPACITY, API_VERSION = "dra.cpu", "dra.cpu/cpu", "v1alpha1"
 
 # Tells in the log where its first instruction ran, then waits until it is killed.
 FIRST = ("/bin/first",)

@@ -9,7 +9,7 @@ import io
 import json
 import shlex
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -74,8 +74,10 @@ def observe(cluster: Cluster, node: KubeNode) -> Facts:
     }
     wanted = claims_of_containers(pods, claims)
     with node.box.cri() as cri:
-        containers = tuple(_running(cri, cgroups, wanted))
+        known = cri.containers()
+        containers = tuple(_running(cri, known, cgroups, wanted))
     raw = files.get(f"{STATE[1:]}/owners.json")
+    kubelet = dict(kubelet_claims(files.get(_KUBELET, b"")))
     return Facts(
         online=online,
         checkpoint=checkpoint_from_bytes(files[f"{STATE[1:]}/checkpoint.json"])[0],
@@ -89,10 +91,12 @@ def observe(cluster: Cluster, node: KubeNode) -> Facts:
         leftovers=tuple(name for name in files if name.endswith(".tmp")),
         containers=containers,
         allocated=dict(allocations(claims.values(), node.name)),
-        kubelet=frozenset(kubelet_claims(files.get(_KUBELET, b""))),
+        kubelet=frozenset(kubelet),
+        handed=frozenset(uid for uid, devices in kubelet.items() if devices),
         offered=offered(cluster.api.list("ResourceSlice"), node.name),
         metadata=frozenset(metadata_claims(files)),
         mounts=frozenset(mounted_claims(files)),
+        unseen=tuple(unseen({one.id for one in containers}, known, pods, node.name)),
     )
 
 
@@ -154,10 +158,31 @@ def _cgroup(lines: list[str]) -> Cgroup | None:
     )
 
 
+def unseen(seen: Collection[str], known: Iterable[pb.Container], pods: Iterable[Manifest], node: str) -> Iterator[str]:
+    """The containers that run, by the runtime or by what the API tells of the node's pods, and are not `seen`."""
+    for container in known:
+        if container.state == pb.CONTAINER_RUNNING and container.id not in seen:
+            yield f"{_title(container.labels)} (by the runtime)"
+    for pod in pods:
+        if pod["spec"].get("nodeName") == node:
+            status = pod.get("status", {})
+            for one in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+                if "running" in one["state"] and one["containerID"].removeprefix("containerd://") not in seen:
+                    yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}/{one['name']} (by the API)"
+
+
+def _title(labels: Mapping[str, str]) -> str:
+    pod = f"{labels['io.kubernetes.pod.namespace']}/{labels['io.kubernetes.pod.name']}"
+    return f"{pod}/{labels['io.kubernetes.container.name']}"
+
+
 def _running(
-    cri: Cri, cgroups: Mapping[str, Cgroup], wanted: Mapping[tuple[str, str], frozenset[str]]
+    cri: Cri,
+    known: Iterable[pb.Container],
+    cgroups: Mapping[str, Cgroup],
+    wanted: Mapping[tuple[str, str], frozenset[str]],
 ) -> Iterator[Running]:
-    for container in cri.containers():
+    for container in known:
         if not (cgroup := cgroups.get(container.id)):
             continue
         labels = container.labels
@@ -170,7 +195,7 @@ def _running(
             id=container.id,
             pod_uid=pod_uid,
             name=name,
-            title=f"{labels['io.kubernetes.pod.namespace']}/{labels['io.kubernetes.pod.name']}/{name}",
+            title=_title(labels),
             written=cgroup.written,
             cpus=cgroup.cpus,
             allowed=cgroup.allowed,
@@ -246,12 +271,13 @@ def offered(slices: Iterable[Manifest], node: str) -> dict[str, int]:
     }
 
 
-def kubelet_claims(raw: bytes) -> Iterator[str]:
-    """UIDs of the CPU claims in the kubelet's own checkpoint (pkg/kubelet/cm/dra/state), whose data is JSON in JSON."""
+def kubelet_claims(raw: bytes) -> Iterator[tuple[str, bool]]:
+    """UIDs of the CPU claims in the kubelet's own checkpoint (pkg/kubelet/cm/dra/state), whose data is JSON in JSON,
+    and whether it has got devices of them."""
     if raw:
         for entry in json.loads(json.loads(raw)["Data"])["ClaimInfoStateList"] or ():
             if DRIVER in entry["DriverState"]:
-                yield entry["ClaimUID"]
+                yield entry["ClaimUID"], bool(entry["DriverState"][DRIVER].get("Devices"))
 
 
 def metadata_claims(files: Mapping[str, bytes]) -> Iterator[str]:

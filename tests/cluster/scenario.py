@@ -17,7 +17,7 @@ from hack.wait import wait_until
 from nri_cpu.checkpoint.model import ClaimRecord
 from nri_cpu.cpuset import CPUSet
 from tests.cluster.facts import Facts
-from tests.cluster.invariants import check
+from tests.cluster.invariants import Known, check
 from tests.cluster.manifests import Manifest
 from tests.cluster.observe import offered
 from tests.cluster.stage import Stage
@@ -44,6 +44,7 @@ class Scenario:
         self._facts: tuple[Facts, ...] = ()
         self._classes: list[str] = []
         self._prepared: list[Claim] = []
+        self._drivers: dict[str, Daemon] = {}
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
 
     # Objects
@@ -126,6 +127,7 @@ class Scenario:
             name = one["metadata"]["name"]
             self.api.delete("ResourceClaim", name, self.namespace)
             self.api.wait_gone("ResourceClaim", name, self.namespace, limit=LIMIT)
+        self._end_drivers()
         self.api.delete("Namespace", self.namespace)
 
     # The product
@@ -149,27 +151,40 @@ class Scenario:
         except TimeoutError as error:
             raise TimeoutError(f"{error}: {devices} are wanted, there are {last}") from None
 
-    def other_driver(self, name: str, devices: Sequence[Manifest]) -> Daemon:
-        """Start another driver on the node with these devices, and wait until it has published them.
+    def other_driver(self, name: str, devices: Sequence[Manifest]) -> None:
+        """Start another driver on the node with these devices, and wait until it has published them; ends with the
+        scenario.
 
         It is part of the kubelet's program, and has the kubelet's rights.
         """
         self.box.run("ln -sf kubelet /usr/local/bin/test-driver")
         command = ["test-driver", self.node.name, KUBECONFIG, json.dumps(devices)]
-        daemon = self.box.daemon("test-driver", command)
+        self._drivers[name] = self.box.daemon("test-driver", command)
 
         def published() -> bool:
-            return any(one["spec"]["driver"] == name for one in self.api.list("ResourceSlice"))
+            found = [device for one in self._slices(name) for device in one["spec"]["devices"]]
+            return found == list(devices)
 
         wait_until(f"the devices of driver {name}", published, LIMIT, _PAUSE)
-        return daemon
 
-    def prepare(self, claim: str, uid: str = "") -> None:
-        """NodePrepareResources of a claim, as the kubelet would call it; raises PrepareError, or NodeError without
-        answer."""
+    def _slices(self, driver: str) -> list[Manifest]:
+        return [dict(one) for one in self.api.list("ResourceSlice") if one["spec"]["driver"] == driver]
+
+    def _end_drivers(self) -> None:
+        """With what they have published: the kubelet takes that away too, half a minute later."""
+        for name, daemon in self._drivers.items():
+            if daemon.alive():
+                daemon.kill()
+            for one in self._slices(name):
+                self.api.delete("ResourceSlice", one["metadata"]["name"])
+
+    def prepare(self, claim: str, uid: str = "") -> tuple[str, ...]:
+        """NodePrepareResources of a claim, as the kubelet would call it; the CDI devices. Raises PrepareError, or
+        NodeError without answer."""
         asked = self._asked(claim, uid)
-        self._prepared.append(asked)
-        self.product.prepare(asked)
+        if asked not in self._prepared:
+            self._prepared.append(asked)
+        return self.product.prepare(asked)
 
     def unprepare(self, claim: str, uid: str = "") -> None:
         self.product.unprepare(self._asked(claim, uid))
@@ -245,8 +260,8 @@ class Scenario:
         )
 
     def check(self, **options: Collection[str]) -> Facts:
-        """All invariants, also against the last check; what is true on the node."""
-        self._facts = check(self.cluster, self._facts, **options)
+        """All invariants, also against the last check; what is true on the node. `options` are those of Known."""
+        self._facts = check(self.cluster, self._facts, Known(**options))
         return self._facts[0]
 
 

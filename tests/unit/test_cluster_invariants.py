@@ -10,7 +10,7 @@ import pytest
 from nri_cpu.checkpoint.model import Checkpoint, ClaimRecord, DeviceAllocation, Owner
 from nri_cpu.cpuset import CPUSet
 from tests.cluster.facts import Allocated, Facts, Running
-from tests.cluster.invariants import problems
+from tests.cluster.invariants import Known, overlaps, problems
 
 ALL = CPUSet.parse("0-15")
 POOL = CPUSet.parse("2-7,10-15")
@@ -58,9 +58,11 @@ def facts(*records: ClaimRecord, containers: tuple[Running, ...] = (), reserved:
         containers=(*mine, *containers),
         allocated={one.uid: Allocated(one.uid, tuple((d.device, len(d.cpus)) for d in one.devices)) for one in records},
         kubelet=frozenset(claims),
+        handed=frozenset(claims),
         offered={"cpudevnuma000": 4, "cpudevnuma001": 12},
         metadata=frozenset(claims),
         mounts=frozenset(claims),
+        unseen=(),
     )
     if not containers:
         found = replace(found, containers=(*mine, running("shared", str(found.pool))))
@@ -81,14 +83,14 @@ def test_a_reserved_cpu_is_neither_shared_nor_lost() -> None:
 
 
 def test_an_empty_pool_falls_back_to_reserved_cpus() -> None:
-    full = facts(record(A, "1-15", "cpudevnuma001"), reserved="0", offered={"cpudevnuma001": 15})
+    full = facts(record(A, "1-15", "cpudevmachine"), reserved="0", offered={"cpudevmachine": 15})
     assert full.pool == CPUSet([0])
     assert problems(full) == []
 
 
 def test_a_claim_whose_cpus_are_all_off_line_is_where_the_pool_is() -> None:
     pool = CPUSet.parse("0,2-7,10-15")
-    claim = record(A, "8-9", "cpudevnuma001")
+    claim = record(A, "8-9")
     alone = facts(claim, online=ALL - CPUSet.parse("1,8-9"), offered={"cpudevnuma000": 1, "cpudevnuma001": 12})
     assert problems(replace(alone, containers=(running("of-a", str(pool), claim), running("s", str(pool))))) == []
 
@@ -105,6 +107,8 @@ def test_a_claim_whose_cpus_are_all_off_line_is_where_the_pool_is() -> None:
             facts(ONE, containers=(running("s", "2-7,10-15", allowed=frozenset([CPUSet([0])])),)),
         ),
         (2, "the pool is 0-15", facts(containers=(running("s", "2-7,10-15"),))),
+        (2, "no shared container", replace(facts(), containers=())),
+        (2, "runs, and the kernel shows no cgroup", facts(unseen=("default/pod/main (by the API)",))),
         (3, "its claims have 0-1,8-9", facts(ONE, containers=(running("of-a", "0-15", ONE),))),
         (3, "is to have claims", facts(ONE, containers=(running("x", "2-7,10-15", wants=frozenset([A])),))),
         (
@@ -122,6 +126,10 @@ def test_a_claim_whose_cpus_are_all_off_line_is_where_the_pool_is() -> None:
         (5, "allocated is", facts(ONE, allocated={A: Allocated("a", (("cpudevnuma000", 2),))})),
         (5, "which is not prepared", facts(containers=(running("of-a", "0-1,8-9", ONE),))),
         (5, "by the owners' file", facts(ONE, owners={})),
+        (5, "has an owner, and is not prepared", facts(owners=facts(ONE).owners)),
+        (5, "the kubelet has got its devices", facts(handed=frozenset([A]))),
+        (5, "which is CPUs 2-3,10-11", facts(record(A, "0-1", "cpudevnuma001"))),
+        (5, "its devices are", facts(replace(ONE, cpus=CPUSet.parse("0-1")))),
         (6, "an empty cpuset in its cgroup", facts(containers=(running("s", "0-15", written=CPUSet()),))),
         (6, "an empty cpuset in the runtime", facts(containers=(running("s", "0-15", book=CPUSet()),))),
         (7, "the runtime has noted 0-15", facts(ONE, containers=(running("s", "2-7,10-15", book=ALL),))),
@@ -145,7 +153,33 @@ def test_a_claim_that_changed_its_cpus_since_the_last_look_is_named() -> None:
 @pytest.mark.fault("R4")
 def test_a_claim_of_before_its_cpus_were_reserved_may_keep_them() -> None:
     kept = facts(ONE, reserved="0", offered={"cpudevnuma000": 3, "cpudevnuma001": 12})
-    assert problems(kept, kept_on_reserved={A}) == []
+    assert problems(kept, known=Known(kept_on_reserved={A})) == []
+
+
+def test_a_claim_that_was_prepared_by_hand_is_unknown_to_the_kubelet() -> None:
+    mine = facts(ONE, kubelet=frozenset(), handed=frozenset())
+    assert problems(mine, known=Known(by_hand={A})) == []
+    assert problems(mine) != []
+
+
+def test_a_container_may_outlive_its_claim_and_is_alone_on_its_cpus_even_then() -> None:
+    left = facts(ONE)
+    gone = replace(left, checkpoint=Checkpoint(CPUSet(), {}), owners={}, specs={}, metadata=frozenset())
+    gone = replace(gone, mounts=frozenset(), kubelet=frozenset())
+    assert problems(gone, known=Known(outlived={A})) == []
+    assert problems(gone) != []
+    moved = replace(gone, containers=(running("of-a", "0-15", ONE), *gone.shared))
+    assert any(line.startswith("invariant 3") for line in problems(moved, known=Known(outlived={A})))
+
+
+def test_a_container_on_cpus_of_another_ones_claim_is_named_whoever_it_is() -> None:
+    assert list(overlaps(facts(ONE, record(B, "2,10", "cpudevnuma001")))) == []
+    shared = facts(ONE, containers=(running("s", "8-15"),))
+    assert [text.partition(",")[0] for text in overlaps(shared)] == ["default/pod/s may run on CPUs 8-9"]
+    stray = facts(ONE, containers=(running("s", "2-7", allowed=frozenset([ALL])),))
+    assert any("may run on CPUs 0-1,8-9" in text for text in overlaps(stray))
+    both = facts(ONE, record(B, "1"))
+    assert len(list(overlaps(both))) == 2
 
 
 @pytest.mark.fault("R17")

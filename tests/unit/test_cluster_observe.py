@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hack.node.cri import cri_pb2 as pb
 from nri_cpu.cpuset import CPUSet
 from tests.cluster import observe
 from tests.cluster.facts import Allocated
@@ -93,9 +94,10 @@ def test_offered_is_what_the_newest_slices_of_the_node_say() -> None:
 
 
 def test_the_kubelets_checkpoint_names_the_claims_that_it_has_to_unprepare() -> None:
-    entries = [{"ClaimUID": "a", "DriverState": {"dra.cpu": {}}}, {"ClaimUID": "b", "DriverState": {"other": {}}}]
+    states = {"a": {"dra.cpu": {}}, "b": {"other": {}}, "c": {"dra.cpu": {"Devices": [{"DeviceName": "g"}]}}}
+    entries = [{"ClaimUID": uid, "DriverState": state} for uid, state in states.items()]
     raw = json.dumps({"Data": json.dumps({"ClaimInfoStateList": entries}), "Checksum": 1}).encode()
-    assert list(observe.kubelet_claims(raw)) == ["a"]
+    assert dict(observe.kubelet_claims(raw)) == {"a": False, "c": True}
     assert list(observe.kubelet_claims(b"")) == []
 
 
@@ -105,6 +107,35 @@ def test_metadata_files_name_their_claim_in_the_first_of_their_versions() -> Non
     files = {path: content.encode(), "run/cdi/dra.cpu_metadata_b_cpus.json": b"{}"}
     assert list(observe.metadata_claims(files)) == ["a"]
     assert list(observe.mounted_claims(files)) == ["b"]
+
+
+def test_a_container_that_runs_by_the_runtime_or_by_the_api_and_not_by_the_kernel_is_unseen() -> None:
+    labels = {
+        "io.kubernetes.pod.namespace": "ns",
+        "io.kubernetes.pod.name": "pod",
+        "io.kubernetes.container.name": "main",
+    }
+    known = [
+        pb.Container(id="1f", state=pb.CONTAINER_RUNNING, labels=labels),
+        pb.Container(id="2f", state=pb.CONTAINER_EXITED, labels=labels),
+    ]
+
+    def pod(node: str, state: str, container: str) -> dict[str, Any]:
+        status = {"name": "main", "state": {state: {}}, "containerID": f"containerd://{container}"}
+        spec = {"nodeName": node}
+        return {
+            "metadata": {"namespace": "ns", "name": "pod"},
+            "spec": spec,
+            "status": {"containerStatuses": [status]},
+        }
+
+    pods = [pod("node", "running", "1f"), pod("other", "running", "3f"), pod("node", "terminated", "2f")]
+    waiting: dict[str, Any] = {"metadata": {}, "spec": {}}
+    assert list(observe.unseen({"1f"}, known, [*pods, waiting], "node")) == []
+    assert list(observe.unseen((), known, [*pods, waiting], "node")) == [
+        "ns/pod/main (by the runtime)",
+        "ns/pod/main (by the API)",
+    ]
 
 
 def test_the_runtimes_note_may_have_no_cpuset() -> None:

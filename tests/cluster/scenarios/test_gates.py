@@ -51,7 +51,11 @@ def test_with_the_gates_claims_count_against_the_node_and_pcie_roots_can_be_chos
     scenario.apply(pod("too-much", container("main", resources={"requests": {"cpu": "14"}})))
     waiting = scenario.pod("too-much", is_unschedulable)
     assert "Insufficient cpu" in condition(waiting, "PodScheduled")["message"]
-    scenario.run(pod("fits", container("main", resources={"requests": {"cpu": "12"}})))
+    # No more and no less: not the 4 of the device.
+    scenario.run(pod("fits", container("main", resources={"requests": {"cpu": "13"}})))
+    scenario.apply(pod("one-more", container("main", resources={"requests": {"cpu": "1"}})))
+    waiting = scenario.pod("one-more", is_unschedulable)
+    assert "Insufficient cpu" in condition(waiting, "PodScheduled")["message"]
     scenario.check()
 
     single = {f"cpudev{cpu:03}": 1 for cpu in range(16) if cpu not in scenario.cpus("near")}
