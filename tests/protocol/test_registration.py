@@ -173,6 +173,8 @@ def test_a_kubelet_that_never_called_is_told_from_one_that_only_asked(
     asked = instance.registration.overdue_message()
     assert asked is not None
     assert asked.startswith("the kubelet has asked who serves dra.cpu, but not said")
+    instance.registration.forget()
+    assert instance.registration.overdue_message() == told, "of the socket that has gone it has asked, not of this one"
 
 
 @pytest.mark.fault("A32")
