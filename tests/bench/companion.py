@@ -127,12 +127,17 @@ class CompanionBench:
             yield dra_cpu
 
     def _requests_when_quiet(self) -> int:
-        """How many there have been when what the registration brings about has ended."""
-        last = -1
-        while (now := self._server.requests()) != last:
-            last = now
-            time.sleep(_QUIET)
-        return now
+        """How many there have been when what the registration brings about has ended. Raises TimeoutError."""
+        last, since = -1, 0.0
+
+        def quiet() -> bool:
+            nonlocal last, since
+            if (now := self._server.requests()) != last:
+                last, since = now, time.monotonic()
+            return time.monotonic() - since >= _QUIET
+
+        wait_until("an end of dra-cpu's requests", quiet, _START_LIMIT, 0.5)
+        return last
 
     def _calls(self, dra_cpu: Companion, source: Source, one: _Pair, many: _Pair) -> None:
         """One claim in a call, and many."""

