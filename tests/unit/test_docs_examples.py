@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from dra import cli as dra_cli
 from dra.claims import parse_claim
 from dra.devices import CAPACITY, grouped_devices, individual_devices
+from dra.kube.kubeconfig import from_kubeconfig
 from hack.faults import ROOT
 from nri_cpu import cli as nri_cli
 from nri_cpu import config
@@ -19,7 +21,7 @@ from nri_cpu.checkpoint import cdi, codec, envelope
 from tests.unit.topology.machines import box
 
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-_SHELL = re.compile(r"^```bash\n.*?^```$|hack/[^`\n]*", re.M | re.S)  # and the project's own tools
+_SHELL = re.compile(r"^```bash\n.*?^```$|(?:hack/|kubectl )[^`\n]*", re.M | re.S)  # other commands
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
@@ -64,9 +66,18 @@ def test_the_example_of_a_cdi_spec_is_that_of_the_claim_in_the_checkpoint() -> N
 
 
 def test_the_example_of_a_claims_file_is_an_allocated_claim() -> None:
-    manifest = yaml.safe_load(example("docs/running.md", "dra-cpu", "yaml"))
+    manifest = yaml.safe_load(example("docs/running.md", "dra-cpu", "yaml", at=1))
     claim = parse_claim(manifest, manifest["metadata"]["uid"])
     assert [result.consumed_cpus for result in claim.results] == [2]
+
+
+def test_the_kubeconfig_of_the_page_can_be_read(tmp_path: Path) -> None:
+    manifest = yaml.safe_load(example("docs/running.md", "dra-cpu", "yaml"))
+    del manifest["clusters"][0]["cluster"]["certificate-authority"]  # of a cluster that is not here
+    manifest["users"][0]["user"]["tokenFile"] = str(tmp_path / "token")
+    (tmp_path / "token").write_text("abc\n")
+    (tmp_path / "config").write_text(yaml.safe_dump(manifest))
+    assert from_kubeconfig(tmp_path / "config").server == manifest["clusters"][0]["cluster"]["server"]
 
 
 def test_the_claim_of_the_readme_asks_for_our_capacity_and_its_pod_uses_it() -> None:
