@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from hack.node.cri.client import CriError
 from hack.product import PrepareError
 from hack.wait import wait_until
 from nri_cpu.cpuset import CPUSet
@@ -60,14 +61,28 @@ def test_after_a_forced_delete_a_claim_waits_until_the_old_container_has_ended(s
     scenario.pod("next", lambda now: now["spec"].get("nodeName"))
     with pytest.raises(PrepareError, match="cpudevnuma003") as refused:
         scenario.prepare("next")
-    assert "4" in str(refused.value)
+    assert f"{scenario.namespace}/{old}" in str(refused.value)
     assert scenario.record(old) == before
     assert scenario.box.run(["grep", "^Cpus_allowed_list:", f"/proc/{pid}/status"]).text.split()[1] == str(before.cpus)
     scenario.check()
+    # Unprepared all the same, its CPUs are the next one's; but nobody is let on them while the old container lives.
+    scenario.unprepare(old, before.uid)
+    devices = scenario.prepare("next")
+    assert scenario.cpus("next") == before.cpus
+    scenario.check(outlived={before.uid}, by_hand={scenario.uid("next")})
+    with scenario.box.cri() as cri:
+        sandbox = cri.sandbox("by-hand", namespace=scenario.namespace)
+        try:
+            with pytest.raises(CriError) as kept_out:
+                cri.container(sandbox, "main", cdi_devices=devices)
+        finally:
+            cri.remove_sandbox(sandbox)
+    assert f"on which container main of pod {scenario.namespace}/old still runs" in str(kept_out.value)
+    scenario.check(outlived={before.uid}, by_hand={scenario.uid("next")})
     scenario.node.start_kubelet()
     scenario.node.wait_ready()
     scenario.ready("next")
-    assert not scenario.prepared(old)
+    assert scenario.box.run(["test", "-e", f"/proc/{pid}"], check=False).code != 0
     assert scenario.first("next") == scenario.cpus("next") == before.cpus
     scenario.check()
 
