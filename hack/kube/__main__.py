@@ -78,12 +78,14 @@ def _up(options: argparse.Namespace) -> None:
     began = time.monotonic()
     with start(dict(options.gate), options.nodes, report=_report) as cluster:
         if options.install:
-            _install(cluster)
+            _install(cluster, began)
         (cluster.directory / _NODES).write_text(
             "".join(f"{node.name} {node.box.directory}\n" for node in cluster.nodes)
         )
         (cluster.directory / _OWNER).write_text(str(os.getpid()))
         print(f"the cluster is up after {time.monotonic() - began:.1f} s; hack/cluster down or Ctrl-C ends it")
+        for node in cluster.nodes:
+            print(f"{node.name}: hack/box --box {node.box.directory}")
         print(f"logs: {cluster.directory}", f"export KUBECONFIG={cluster.kubeconfig}", sep="\n", flush=True)
         try:
             while True:
@@ -93,12 +95,18 @@ def _up(options: argparse.Namespace) -> None:
             return
 
 
-def _install(cluster: Cluster) -> None:
+def _install(cluster: Cluster, began: float) -> None:
+    def step(text: str) -> None:
+        _report(f"cluster: {text} ({time.monotonic() - began:.1f} s)")
+
     deploy.deploy(cluster.api)
+    step("rights and device class applied")
     for node in cluster.nodes:
         deploy.install(cluster, node)
         node.product.start_plugin()
+        step(f"{node.name}: nri-cpu is in the runtime")
         node.product.start_companion()
+        step(f"{node.name}: dra-cpu serves")
     wait_until("the ResourceSlices of all nodes", lambda: _published(cluster) >= {n.name for n in cluster.nodes}, 120)
 
 
