@@ -13,9 +13,17 @@ from tests.cluster.manifests import FIRST, Manifest, container, device_class, po
 from tests.cluster.scenario import Scenario
 from tests.cluster.scenarios.test_groupings import NODES
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs/claims.md"
+
+
+# All that the tests below run.
+USED = {
+    *(("Pod", name) for name in ("trading", "firewall", "pair", "plain")),
+    *(("ResourceClaim", name) for name in ("firewall", "on-node-1", "spread", "planned", "near-the-nic")),
+    ("ResourceClaimTemplate", "four-cpus"),
+}
 
 
 def _manifests() -> dict[tuple[str, str], Manifest]:
@@ -37,6 +45,7 @@ def _with_a_pod(claim: Manifest) -> tuple[Manifest, Manifest]:
 
 def test_what_the_page_on_claims_shows_runs_as_it_says(scenario: Scenario) -> None:
     page = _manifests()
+    assert page.keys() == USED
     scenario.run(
         page["ResourceClaimTemplate", "four-cpus"],
         page["Pod", "trading"],
@@ -80,10 +89,8 @@ def test_what_the_page_on_claims_shows_of_other_configurations_runs_as_it_says(s
 
 def test_the_cpus_of_the_page_on_claims_are_near_the_nic(scenario: Scenario) -> None:
     nic = {"name": "nic0", "attributes": {"resource.kubernetes.io/numaNode": {"int": 3}}}
-    driver = scenario.other_driver("test.example", [nic])
+    scenario.other_driver("test.example", [nic])
     scenario.apply(device_class("nic.example", selectors=[{"cel": {"expression": 'device.driver == "test.example"'}}]))
     scenario.run(*_with_a_pod(_manifests()["ResourceClaim", "near-the-nic"]))
     assert scenario.first("near-the-nic") <= NODES[3]
     scenario.check()
-    scenario.delete("near-the-nic")
-    driver.kill()

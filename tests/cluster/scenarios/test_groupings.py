@@ -164,7 +164,7 @@ def test_single_cpus_are_taken_by_every_attribute_and_by_a_plain_resource(scenar
 def test_cpus_are_on_the_numa_node_of_another_drivers_device_in_the_same_claim(scenario: Scenario) -> None:
     other = "test.example"
     device = {"name": "nic0", "attributes": {"resource.kubernetes.io/numaNode": {"int": 2}}}
-    driver = scenario.other_driver(other, [device])
+    scenario.other_driver(other, [device])
     scenario.apply(device_class(other, selectors=[{"cel": {"expression": f'device.driver == "{other}"'}}]))
     same = {"requests": ["cpus", "nic"], "matchAttribute": "resource.kubernetes.io/numaNode"}
     scenario.run(
@@ -174,5 +174,3 @@ def test_cpus_are_on_the_numa_node_of_another_drivers_device_in_the_same_claim(s
     assert scenario.first("both") == scenario.cpus("both") <= NODES[2]
     assert [entry.device for entry in scenario.record("both").devices] == ["cpudevnuma002"]
     scenario.check()
-    scenario.delete("both")
-    driver.kill()
