@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nri_cpu.cpuset import CPUSet
 from tests.cluster.manifests import Manifest, claim, container, deployment, pod, pod_spec, request, simple, template
 from tests.cluster.scenario import Scenario, container_status, has_ended, is_ready, is_running
 
@@ -15,6 +16,25 @@ TELLS = "grep ^Cpus_allowed_list: /proc/self/status"
 def crashes_again(seen: int, now: Manifest) -> bool:
     status = container_status(now, "main")
     return "CrashLoopBackOff" in str(status["state"]) and int(status["restartCount"]) > seen
+
+
+def test_shared_containers_have_left_a_claims_cpus_before_its_container_runs_its_first_instruction(
+    scenario: Scenario,
+) -> None:
+    scenario.run(pod("shared", *(container(name) for name in "abc")))
+    pids = [scenario.pid("shared", name) for name in "abc"]
+    # It sees the others: its first program tells where it is and where they are.
+    files = " ".join(f"/proc/{pid}/status" for pid in ("self", *pids))
+    looks = ["sh", "-c", f"grep -h ^Cpus_allowed_list: {files}; exec /bin/first"]
+    for name, cpus in (("small", 1), ("large", 4)):
+        before = scenario.check().pool
+        scenario.run(
+            claim(name, request(cpus=cpus)),
+            pod(name, container("main", name, command=looks), claims=[name], hostPID=True),
+        )
+        own, *others = (CPUSet.parse(line.partition(":")[2]) for line in scenario.log(name).splitlines()[:4])
+        assert own == scenario.cpus(name) <= before
+        assert others == [before - own] * 3
 
 
 @pytest.mark.fault("A17", "B2", "I4")

@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from tests.cluster.manifests import API
+from tests.cluster.manifests import API, claim, request
 from tests.cluster.scenario import Scenario
 from tests.cluster.stage import token
 
@@ -59,7 +59,8 @@ def test_a_node_writes_and_deletes_its_own_slices_only(scenario: Scenario) -> No
         status, message = here.ask("DELETE", f"{SLICES}/elsewhere")
         assert (status, "only slices of that node" in message) == (403, True), message
         changed = {**scenario.api.get("ResourceSlice", "elsewhere"), "apiVersion": API}
-        assert here.ask("PUT", f"{SLICES}/elsewhere", changed)[0] == 403
+        status, message = here.ask("PUT", f"{SLICES}/elsewhere", changed)
+        assert (status, "only slices of that node" in message) == (403, True), message
     finally:
         scenario.api.delete("ResourceSlice", "elsewhere")
 
@@ -74,4 +75,18 @@ def test_the_account_reads_and_writes_nothing_else(scenario: Scenario) -> None:
         f"/apis/{API}/deviceclasses",
     ):
         assert account.ask("GET", path)[0] == 403, path
-    assert account.ask("GET", f"/api/v1/nodes/{scenario.node.name}")[0] == 200
+    node = f"/api/v1/nodes/{scenario.node.name}"
+    assert account.ask("GET", node)[0] == 200
+    scenario.apply(claim("app", request(cpus=1)))
+    mine = f"/apis/{API}/namespaces/{scenario.namespace}/resourceclaims/app"
+    assert account.ask("GET", mine)[0] == 200
+    for method, path, kind, name in (
+        ("PUT", mine, "ResourceClaim", "app"),
+        ("PUT", f"{mine}/status", "ResourceClaim", "app"),
+        ("PUT", node, "Node", scenario.node.name),
+        ("PUT", f"{node}/status", "Node", scenario.node.name),
+        ("PUT", f"/apis/{API}/deviceclasses/dra.cpu", "DeviceClass", "dra.cpu"),
+    ):
+        same = scenario.api.get(kind, name, scenario.namespace)
+        assert account.ask(method, path, same)[0] == 403, path
+        assert account.ask("DELETE", path.removesuffix("/status"))[0] == 403, path
