@@ -42,16 +42,13 @@ unit: $(VENV)/ready ## unit, property and protocol tests
 	hack/hwloc
 	pytest -n 3 -m 'not node and not cluster' $(COVERAGE) tests
 
-# A test that hangs after its own time limit too, in its end, ends the run, and all machines with it. Seconds.
-HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
-
 test-node: $(VENV)/ready ## tests on the node in a box: real kernel, real containerd
-	pytest -n 2 -m node $(HANG) tests/node
+	pytest -n 2 -m node tests/node
 
 # Not in parallel: a cluster keeps both cores of a small machine busy. Most tests share one, some start one beside it.
 test-cluster: $(VENV)/ready ## tests on a cluster in a box: real Kubernetes around the real runtime
 	hack/cluster build
-	pytest -m cluster $(HANG) tests/bench tests/cluster
+	pytest -m cluster tests/bench tests/cluster
 
 bench: $(VENV)/ready ## the figures of docs/performance.md
 	hack/bench
