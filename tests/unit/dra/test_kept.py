@@ -103,3 +103,27 @@ def test_a_socket_that_another_process_serves_is_left_to_it_until_it_ends(scene:
     other.stop()
     scene.seconds(90)
     assert scene.server.is_there()
+
+
+@pytest.mark.fault("A36")
+def test_what_stands_in_its_way_a_second_time_is_told_a_second_time(scene: Scene, log: list[str]) -> None:
+    for _ in range(2):
+        scene.path.unlink()
+        scene.path.parent.rmdir()
+        scene.path.parent.write_text("no directory")
+        scene.seconds(10)
+        scene.path.parent.unlink()
+        scene.seconds(90)
+        assert scene.server.is_there()
+    assert [line.partition(" ")[0] for line in log] == ["ERROR", "WARNING"] * 2
+
+
+def test_a_socket_that_was_away_for_a_moment_has_its_time_anew_when_it_goes_again(scene: Scene) -> None:
+    away = scene.path.with_name("away")
+    for _ in range(10):
+        scene.path.rename(away)
+        scene.seconds(1)
+        away.rename(scene.path)
+        scene.seconds(1)
+    assert scene.gone == 0
+    assert scene.server.is_there()

@@ -61,6 +61,24 @@ def test_a_failed_spec_takes_nothing_from_the_others_of_its_transaction(
     assert not rig.spec(bad).exists()
 
 
+@pytest.mark.fault("A1", "A3")
+def test_a_spec_that_can_not_be_made_anew_takes_no_cpus_from_a_claim_prepared_before(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = rig.claim()
+    before = rig.prepare(ref)
+    rig.spec(ref).unlink()
+
+    def fail(self: CdiDirectory, uid: str, spec: bytes) -> None:
+        raise CheckpointUnwritable("no space")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(CdiDirectory, "write", fail)
+        assert rig.refusal(ref) == f"claim {ref}: no space"
+    assert rig.recorded == {ref.uid: before}
+    assert rig.prepare(ref) == before
+
+
 @pytest.mark.fault("A1", "S1")
 def test_a_checkpoint_that_can_not_be_written_undoes_everything(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, ref = rig.claim(1), rig.claim(2)
