@@ -109,7 +109,7 @@ def test_a_grouped_result_without_capacity_is_refused() -> None:
     assert "cpudevnuma000: the allocation lacks consumedCapacity[dra.cpu/cpu]" in text
 
 
-@pytest.mark.fault("B9")
+@pytest.mark.fault("B9", "F-17")
 def test_admin_access_is_refused() -> None:
     text = refusal(node(t1()), parse_claim(manifest(result(adminAccess=True)), UID))
     assert "cpudevnuma000 is allocated with adminAccess" in text
