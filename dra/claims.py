@@ -30,6 +30,11 @@ def printable(text: str, limit: int = 900) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:limit])
 
 
+def base_request(request: str) -> str:
+    """The name by which pods and the kubelet know a request: of `name/subrequest` that before the slash (KEP-4816)."""
+    return request.partition("/")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
     """A claim as the kubelet names it."""
@@ -91,7 +96,7 @@ class OpaqueConfig:
 
     def is_for(self, request: str) -> bool:
         """Whether it counts for a result of `request`, which is `name` or `name/subrequest` (KEP-4816)."""
-        return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
+        return not self.requests or request in self.requests or base_request(request) in self.requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from dra.claims import base_request
 from dra.devices import DRIVER, MAX_STRING, MAX_VALUES, AttributeValue, attribute_to_json
 from nri_cpu.checkpoint.model import ClaimRecord, DeviceAllocation
 from nri_cpu.cpuset import CPUSet
@@ -38,10 +39,6 @@ def requests_of(record: ClaimRecord) -> tuple[str, ...]:
     """The requests that have a file, in the order of the claim's devices; of one with alternatives the name before the
     slash, by which pods know it (KEP-4816)."""
     return tuple(dict.fromkeys(base_request(device.request) for device in record.devices))
-
-
-def base_request(request: str) -> str:
-    return request.partition("/")[0]
 
 
 def host_file(uid: str, request: str) -> str:

@@ -29,7 +29,8 @@ _KEEP = 32
 _CHUNK = 1 << 16
 
 # What passes by itself, as an API server that is started again, or a network that is not up yet.
-_PASSING = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, http.client.IncompleteRead)
+_CUT_OFF = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)  # http.client.RemoteDisconnected is one
+_PASSING = (*_CUT_OFF, http.client.IncompleteRead)
 _PASSING_NUMBERS = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, socket.EAI_AGAIN}
 
 
@@ -164,7 +165,7 @@ class Client:
             try:
                 connection.http.request(method, self._path + path, body, headers)
                 return connection.http.getresponse()
-            except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # RemoteDisconnected too
+            except _CUT_OFF as error:
                 raise _ClosedEarlyError(reason(error), passing=True) from error
         except (OSError, http.client.HTTPException, ValueError, CredentialsError) as error:
             raise _failure(error) from error

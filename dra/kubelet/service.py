@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import grpc
 
-from dra.claims import ClaimRef
+from dra.claims import ClaimRef, base_request
 from dra.kubelet import dra_pb2 as pb
 from dra.kubelet.calls import method
 from dra.prepare.preparer import PreparedDevice, Preparer
@@ -102,8 +102,7 @@ def _cut(error: str, claims: int) -> str:
 
 def _device(device: PreparedDevice) -> pb.Device:
     return pb.Device(
-        # The kubelet knows a request with alternatives by the name before the slash.
-        request_names=[device.request.partition("/")[0]],
+        request_names=[base_request(device.request)],
         pool_name=device.pool,
         device_name=device.device,
         cdi_device_ids=device.cdi_ids,

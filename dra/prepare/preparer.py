@@ -19,8 +19,8 @@ from pathlib import Path
 
 from loguru import logger
 
-from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, printable
-from dra.metadata import base_request, cdi_id
+from dra.claims import Claim, ClaimError, ClaimRef, ClaimSource, base_request, printable
+from dra.metadata import cdi_id
 from dra.prepare.choice import Node, choose, confirm
 from dra.prepare.ledger import Decide, Job, Ledger
 from dra.prepare.reads import ClaimReads

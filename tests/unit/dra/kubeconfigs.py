@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from dra.claims import ClaimRef
-from dra.kube import ApiServer
+from dra.kube import ApiServer, CredentialsError
 from hack.kube.certificates import Authority
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
 from tests.unit.dra.manifests import UID, manifest
@@ -64,3 +65,13 @@ def authorization(server: FakeApiServer) -> str | None:
 
 def data(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
+
+
+def problem(directory: Path, content: dict[str, Any]) -> str:
+    """Why the kubeconfig with this content is refused: one line that names it."""
+    with pytest.raises(CredentialsError) as caught:
+        source(directory, content)
+    text = str(caught.value)
+    assert text.startswith(f"--kubeconfig {directory}/kubeconfig can't be used: ")
+    assert "\n" not in text
+    return text

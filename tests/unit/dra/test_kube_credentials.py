@@ -10,10 +10,9 @@ import pytest
 from loguru import logger
 
 from dra.claims import ClaimError
-from dra.kube import CredentialsError
 from hack.kube.certificates import Authority, Wanted
 from tests.unit.dra.apiserver import FakeApiServer, apiserver
-from tests.unit.dra.kubeconfigs import authorization, config, data, read, serving, source
+from tests.unit.dra.kubeconfigs import authorization, config, data, problem, read, serving, source
 from tests.unit.dra.manifests import manifest
 
 
@@ -28,15 +27,6 @@ def server() -> Iterator[FakeApiServer]:
     with apiserver() as fake:
         fake.put(manifest())
         yield fake
-
-
-def problem(directory: Path, content: dict[str, Any]) -> str:
-    with pytest.raises(CredentialsError) as caught:
-        source(directory, content)
-    text = str(caught.value)
-    assert text.startswith(f"--kubeconfig {directory}/kubeconfig can't be used: ")
-    assert "\n" not in text
-    return text
 
 
 def test_client_certificates_are_taken_from_the_kubeconfig(tmp_path: Path, authority: Authority) -> None:

@@ -16,11 +16,11 @@ import pytest
 from loguru import logger
 
 from dra.claims import ClaimError
-from dra.kube import ApiServer, CredentialsError, plugin
+from dra.kube import ApiServer, plugin
 from hack.kube.certificates import Authority
 from hack.wait import wait_until
 from tests.unit.dra.apiserver import FakeApiServer
-from tests.unit.dra.kubeconfigs import REF, authorization, config, data, read, serving, source
+from tests.unit.dra.kubeconfigs import REF, authorization, config, data, problem, read, serving, source
 from tests.unit.dra.manifests import manifest
 
 VERSION = "client.authentication.k8s.io/v1"
@@ -73,15 +73,6 @@ def hangs(directory: Path) -> dict[str, Any]:
 
 def runs(directory: Path) -> int:
     return len((directory / "runs").read_text().splitlines())
-
-
-def problem(directory: Path, content: dict[str, Any]) -> str:
-    with pytest.raises(CredentialsError) as caught:
-        source(directory, content)
-    text = str(caught.value)
-    assert text.startswith(f"--kubeconfig {directory}/kubeconfig can't be used: ")
-    assert "\n" not in text
-    return text
 
 
 def refusal(api: ApiServer) -> str:
